@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# From a bare Debian 12 (or Ubuntu 24.04) to a trained model: installs what is missing, builds the command line, makes a
+# public-domain text (the King James Bible, Debian package bible-kjv), trains a small Llama on its bytes, and prints the
+# path of the loss curve. Under 10 minutes on 2 cores. Run it from anywhere, as often as you like: each run trains into a
+# folder of its own. Arguments are handed on to `coda train`: scripts/quickstart.sh --steps 100
+set -euo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cd "$root"
+started=$SECONDS
+
+echo "== 1/4 packages"
+scripts/setup.sh --train-only
+
+echo "== 2/4 build: build/release/bin/coda"
+cmake --preset release
+cmake --build build/release --target bin/coda --parallel "$(nproc)"
+
+echo "== 3/4 text: runs/kjv.txt"
+mkdir -p runs
+if [[ ! -s runs/kjv.txt ]]; then
+  # One verse a line, without its reference ("Ge1:1 "). Written under another name first, so that it is whole or absent.
+  bible -f gen1:1-rev22:21 | sed 's/^[1-3]*[A-Za-z]*[0-9]*:[0-9]* //' >runs/kjv.txt.new
+  mv runs/kjv.txt.new runs/kjv.txt
+fi
+echo "$(wc -c <runs/kjv.txt) bytes, $(wc -l <runs/kjv.txt) lines"
+
+out=runs/quickstart
+for ((n = 2; ; n++)); do
+  [[ -e $out ]] || break
+  out=runs/quickstart-$n
+done
+echo "== 4/4 train: $out"
+build/release/bin/coda train --text runs/kjv.txt --out "$out" --steps 600 --layers 4 --dim 256 --heads 4 --kv-heads 2 \
+  --ff 704 --seq 256 --batch 8 --lr 2e-3 --seed 1 --dtype bf16 --threads "$(nproc)" "$@"
+
+echo "== done in $((SECONDS - started)) s"
+for curve in "$root/$out"/*.svg; do
+  [[ -e $curve ]] && echo "loss curve: $curve"
+done
