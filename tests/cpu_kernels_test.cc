@@ -104,7 +104,7 @@ class Guarded {
   }
 
  private:
-  static constexpr unsigned char kFill = 0xa5;  // as a float: a normal number no test computes
+  static constexpr unsigned char kFill = 0xff;  // a NaN in every dtype: padding left unwritten shows in the result
   static constexpr std::size_t kGuard = 256;
   std::size_t bytes_, offset_ = 0;
   std::vector<unsigned char> memory_;
@@ -125,7 +125,7 @@ std::vector<float> multiply(const TileGemm& gemm, const Operand& a, const Operan
   Guarded c_memory(c_bytes);
   float* c = reinterpret_cast<float*>(c_memory.data());
   float untouched;
-  std::memcpy(&untouched, "\xa5\xa5\xa5\xa5", 4);
+  std::memset(&untouched, 0xff, 4);
   if (run.accumulate)
     for (std::int64_t i = 0; i < run.m; ++i)
       for (std::int64_t j = 0; j < run.n; ++j) c[i * pitch + j] = static_cast<float>(initial(i, j));
@@ -160,7 +160,7 @@ void check(const std::vector<float>& c, const Operand& a, const Operand& b, cons
   for (std::int64_t i = 0; i < run.m; ++i)
     for (std::int64_t j = 0; j < run.n; ++j) {
       double sum = run.accumulate ? initial(i, j) : 0, size = std::fabs(sum);
-      const double *x = &a.values[(i + run.first_row) * a.k], *y = &b.values[(j + run.first_col) * b.k];
+      const double *x = a.values.data() + (i + run.first_row) * a.k, *y = b.values.data() + (j + run.first_col) * b.k;
       for (std::int64_t k = 0; k < a.k; ++k) sum += x[k] * y[k], size += std::fabs(x[k] * y[k]);
       double allowed = bound * (2 + std::sqrt(static_cast<double>(a.k))) * 0x1p-23 * size;
       double excess = std::fabs(c[i * run.n + j] - sum) - allowed;
@@ -234,6 +234,34 @@ TEST_CASE("every pair of layouts, with K blocks at odd places, within the bound 
         std::vector<float> c = multiply(s.gemm, a, b, run);
         check(c, a, b, run, 1);
         CHECK(same_bits(c, multiply(s.gemm, a, b, run)));
+      }
+  }
+}
+
+TEST_CASE("packed panels hold the operand's values and zeros, nothing from around it") {
+  for (const Subject& s : subjects()) {
+    CAPTURE(s.name);
+    for (const Layout& layout : kLayouts)
+      for (std::int64_t k : {1, 5, 33}) {
+        CAPTURE(layout.name);
+        CAPTURE(k);
+        // 16 panels, so that the panels fill whole cache lines and every byte is defined; the last one has one lane.
+        auto count_wrong = [&](std::int64_t lanes, auto pack, std::size_t bytes) {
+          std::int64_t count = 15 * lanes + 1;
+          Operand x(count, k, s.dtype, layout, [](std::int64_t, std::int64_t) { return 1.0; });
+          Guarded packed(bytes);
+          (s.gemm.*pack)(x.view, 0, count, 0, k, packed.data());
+          REQUIRE(packed.intact());
+          std::int64_t ones = 0, others = 0;
+          DType t = s.native_bf16 ? DType::kBF16 : DType::kF32;
+          for (std::int64_t i = 0; i < static_cast<std::int64_t>(bytes) / size_of(t); ++i) {
+            float value = load_element(packed.data(), i, t);
+            ones += value == 1, others += !(value == 0 || value == 1);
+          }
+          return std::abs(ones - count * k) + others;
+        };
+        CHECK(count_wrong(s.gemm.mr(), &TileGemm::pack_a, s.gemm.packed_a_bytes(16 * s.gemm.mr(), k)) == 0);
+        CHECK(count_wrong(s.gemm.nr(), &TileGemm::pack_b, s.gemm.packed_b_bytes(16 * s.gemm.nr(), k)) == 0);
       }
   }
 }

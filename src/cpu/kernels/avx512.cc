@@ -15,18 +15,15 @@ struct FloatStep {
   }
 };
 
-#ifndef TUNE_MR
-#define TUNE_MR 12
-#define TUNE_V 2
-#define TUNE_KB 256
-#endif
-using Tile = Avx512Tile<FloatStep, TUNE_MR, TUNE_V>;
+// 12×32: 24 accumulators; a panel of B is 32 KiB, so that it stays in L1 with one of A (12 KiB) streaming past.
+constexpr int kKBlock = 256;
+using Tile = Avx512Tile<FloatStep, 12, 2>;
 
 template <class From>
 constexpr KernelSet make() {
   return {Tile::kMr,
           Tile::kNr,
-          TUNE_KB,
+          kKBlock,
           1,
           4,
           avx512_packer<From, Tile::kMr, 1>(),

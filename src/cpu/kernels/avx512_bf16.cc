@@ -18,16 +18,12 @@ struct PairStep {
   static __m512 fma(__m512 sum, __m512i a, __m512i b) { return _mm512_dpbf16_ps(sum, (__m512bh)b, (__m512bh)a); }
 };
 
-#ifndef TUNE_MR
-#define TUNE_MR 12
-#define TUNE_V 2
-#define TUNE_KB 256
-#endif
-using Tile = Avx512Tile<PairStep, TUNE_MR, TUNE_V>;
+constexpr int kKBlock = 512;  // the same bytes as 256 of fp32: see avx512.cc
+using Tile = Avx512Tile<PairStep, 12, 2>;
 
 constexpr KernelSet kKernels = {Tile::kMr,
                                 Tile::kNr,
-                                2 * TUNE_KB,
+                                kKBlock,
                                 2,
                                 2,
                                 avx512_packer<Bf16Pairs, Tile::kMr, 2>(),
