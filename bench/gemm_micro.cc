@@ -1,6 +1,7 @@
 // Times the tiled GEMM of src/cpu/kernels (both packings and the store of C included) against whole-GEMM libraries that
-// are opened at run time, interleaved in one process: coda_gemm_micro [--n 2048] [--tile 128x256] [--rounds 7]
-// [--blas PATH] [--mkl PATH] [--onednn PATH]. Not part of the tests. Results: docs/decisions/0002-cpu-gemm.md.
+// are opened at run time, interleaved in one process. Not part of the tests; results: docs/decisions/0002-cpu-gemm.md.
+//   coda_gemm_micro [--n 2048] [--tile 144x256] [--rounds 7] [--dtypes "f32 bf16 f16"] [--threads 1] [--layouts 1..4]
+//                   [--all-isas yes] [--blas libopenblas.so.0] [--mkl libmkl_rt.so] [--onednn libdnnl.so.3]
 #include <dlfcn.h>
 #include <fmt/format.h>
 
@@ -9,9 +10,11 @@
 #include <chrono>
 #include <cstdlib>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <random>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -26,8 +29,9 @@ using coda::cpu::GemmOperand;
 using coda::cpu::TileGemm;
 
 struct Options {
-  std::int64_t n = 2048, tile_m = 128, tile_n = 256;
+  std::int64_t n = 2048, tile_m = 144, tile_n = 256;
   int rounds = 7;
+  bool all_isas = false;
   std::map<std::string, std::string> libraries;
 };
 
@@ -196,7 +200,7 @@ void measure(const Problem& p, const Options& o, int threads) {
   std::vector<Candidate> candidates;
   std::vector<std::shared_ptr<Aligned>> keep;
   for (auto isa : coda::cpu::supported_isas()) {
-    if (isa < coda::cpu::best_isa() && !o.libraries.contains("all-isas")) continue;
+    if (isa < coda::cpu::best_isa() && !o.all_isas) continue;
     const TileGemm& gemm = TileGemm::get(p.dtype, isa);
     std::int64_t k_blocks = (p.n + gemm.k_block() - 1) / gemm.k_block(), n_tiles = (p.n + o.tile_n - 1) / o.tile_n;
     keep.push_back(std::make_shared<Aligned>(gemm.packed_b_bytes(o.tile_n, gemm.k_block()) *
@@ -237,16 +241,12 @@ void measure(const Problem& p, const Options& o, int threads) {
 
 int main(int argc, char** argv) {
   Options o;
-  std::string dtypes = "f32,bf16";
+  std::string dtypes = "f32 bf16";
   std::vector<int> threads{1, 2};
-  bool layouts = true;
-  for (int i = 1; i < argc; ++i) {
+  int layouts = 4;
+  for (int i = 1; i < argc; i += 2) {
     std::string key = argv[i], value = i + 1 < argc ? argv[i + 1] : "";
-    if (key == "--all-isas") {
-      o.libraries["all-isas"] = "";
-      continue;
-    }
-    ++i;
+    if (value.empty()) return fmt::print(stderr, "{}: no value\n", key), 2;
     if (key == "--n")
       o.n = std::stoll(value);
     else if (key == "--tile")
@@ -258,15 +258,19 @@ int main(int argc, char** argv) {
     else if (key == "--threads")
       threads = {std::stoi(value)};
     else if (key == "--layouts")
-      layouts = value != "one";
+      layouts = std::stoi(value);
+    else if (key == "--all-isas")
+      o.all_isas = value == "yes";
     else if (key == "--blas" || key == "--mkl" || key == "--onednn")
       o.libraries[key.substr(2)] = value;
     else
       return fmt::print(stderr, "unknown option {}\n", key), 2;
   }
   for (DType t : {DType::kF32, DType::kBF16, DType::kF16}) {
-    if (("," + dtypes + ",").find("," + std::string(name(t)) + ",") == std::string::npos) continue;
-    for (int layout = 0; layout < (layouts ? 4 : 1); ++layout) {
+    std::istringstream listed(dtypes);
+    if (std::find(std::istream_iterator<std::string>(listed), {}, name(t)) == std::istream_iterator<std::string>())
+      continue;
+    for (int layout = 0; layout < layouts; ++layout) {
       Problem p(o.n, t, (layout & 2) != 0, (layout & 1) != 0);
       for (int count : threads) measure(p, o, count);
     }
