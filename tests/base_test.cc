@@ -2,6 +2,7 @@
 // every rounding boundary), addresses against counting, and what check_view refuses.
 #include <doctest/doctest.h>
 
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <string>
@@ -86,6 +87,15 @@ bool contains(const std::string& text, const std::string& part) { return text.fi
 
 TEST_CASE("bf16 conversions round to nearest even") { check_16_bit<BF16, to_bf16>(8, DType::kBF16); }
 TEST_CASE("f16 conversions round to nearest even") { check_16_bit<F16, to_f16>(5, DType::kF16); }
+
+TEST_CASE("NaN stays NaN, whatever its payload") {
+  for (std::uint32_t payload : {0x1u, 0x1fffu, 0x2000u, 0x7fffffu, 0x400000u})
+    for (std::uint32_t sign : {0u, 0x80000000u}) {
+      float nan = std::bit_cast<float>(sign | 0x7f800000u | payload);
+      CHECK(std::isnan(to_float(to_bf16(nan))));
+      CHECK(std::isnan(to_float(to_f16(nan))));
+    }
+}
 
 TEST_CASE("round_to f32 and i32") {
   CHECK(round_to(DType::kF32, 1.0 + 0x1p-25) == 1.0);

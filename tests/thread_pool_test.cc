@@ -105,6 +105,42 @@ TEST_CASE("the exception of the lowest index propagates after all workers stoppe
   }
 }
 
+// Until both bodies of a job of two are inside, or 5 s (then the job was not shared, and the test fails).
+static void wait_for_both(const std::atomic<int>& arrived) {
+  auto start = std::chrono::steady_clock::now();
+  while (arrived.load() < 2 && std::chrono::steady_clock::now() - start < std::chrono::seconds(5))
+    std::this_thread::yield();
+}
+
+TEST_CASE("run waits for the slowest worker, and the lowest index that threw wins though it throws last") {
+  ThreadPool pool(2);
+  std::atomic<int> arrived{0}, left{0};
+  std::string message;
+  try {
+    pool.run(2, [&](std::int64_t i, int worker) {
+      arrived.fetch_add(1);
+      wait_for_both(arrived);
+      if (worker != 0 || i == 0) std::this_thread::sleep_for(std::chrono::milliseconds(30));
+      left.fetch_add(1);
+      throw std::runtime_error("index " + std::to_string(i));
+    });
+  } catch (const std::runtime_error& e) {
+    message = e.what();
+  }
+  CHECK(left == 2);
+  CHECK(message == "index 0");
+
+  std::atomic<int> done{0};
+  arrived = 0;
+  pool.run(2, [&](std::int64_t, int worker) {
+    arrived.fetch_add(1);
+    wait_for_both(arrived);
+    if (worker != 0) std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    done.fetch_add(1);
+  });
+  CHECK(done == 2);
+}
+
 TEST_CASE("no index is handed out after a failure") {
   ThreadPool pool(1);
   std::int64_t last = -1;
