@@ -18,6 +18,8 @@ class Executable {
   // Checks every binding (missing, unknown, shape, dtype, null, misaligned, outputs that overlap anything else, integer
   // operands out of range) before anything is written: Error. Not reentrant.
   virtual void run(const Bindings& bindings) = 0;
+  // Fills workspace, partials and temporaries with NaN, so that a value read before it is written shows. For tests.
+  virtual void poison() = 0;
   // Tile configuration, kernels chosen, workspace bytes: what a checkpoint saves beside the plan.
   virtual std::string configuration() const = 0;
 };

@@ -29,7 +29,9 @@ struct TensorView {
   }
   bool empty() const { return rows == 0 || cols == 0; }
   bool is_plain() const { return row_block >= rows && col_block >= cols; }  // two strides suffice
-  TensorView row_range(std::int64_t first, std::int64_t count) const;       // `first` a multiple of row_block unless plain
+  // Rows (columns) [first, first + count). A range that starts or ends inside a block must lie in one block.
+  TensorView row_range(std::int64_t first, std::int64_t count) const;
+  TensorView col_range(std::int64_t first, std::int64_t count) const;
   std::string str() const;                                                   // "bf16[64,128] strides (128,1)"
 };
 
@@ -39,6 +41,9 @@ struct ByteRange {
   const char* end;
 };
 ByteRange byte_range(const TensorView& v);
+
+// Whether two views share an element. Exact for strided views too: column ranges of one tensor do not overlap.
+bool overlap(const TensorView& a, const TensorView& b);
 
 // Throws Error naming `argument` if data is null (and the view not empty), misaligned for its dtype, has negative sizes or
 // blocks that don't divide. Outputs must in addition address every element once (`writable`).

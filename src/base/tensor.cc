@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <utility>
+#include <vector>
 
 #include "coda/error.h"
 
@@ -22,11 +24,37 @@ TensorView TensorView::matrix(void* data, DType dtype, std::int64_t rows, std::i
   return v;
 }
 
+namespace {
+
+// One axis of a view: a range of `count` steps that starts `first` steps in. Updates the block if the range leaves it.
+struct AxisRange {
+  std::int64_t offset;  // elements
+  std::int64_t block;
+};
+
+AxisRange axis_range(std::int64_t first, std::int64_t count, std::int64_t block, std::int64_t stride, std::int64_t outer) {
+  if (first % block == 0) return {first / block * outer, block};
+  CODA_CHECK(first % block + count <= block, "a range of a view starts inside a block and leaves it");
+  return {first / block * outer + first % block * stride, std::max<std::int64_t>(count, 1)};
+}
+
+}  // namespace
+
 TensorView TensorView::row_range(std::int64_t first, std::int64_t count) const {
   TensorView v = *this;
-  CODA_CHECK(row_block >= rows || first % row_block == 0, "row_range must start at a block of rows");
-  v.data = static_cast<char*>(data) + size_of(dtype) * (row_block >= rows ? first * row_stride : first / row_block * row_outer);
+  AxisRange r = axis_range(first, count, row_block, row_stride, row_outer);
+  v.data = static_cast<char*>(data) + size_of(dtype) * r.offset;
+  v.row_block = r.block;
   v.rows = count;
+  return v;
+}
+
+TensorView TensorView::col_range(std::int64_t first, std::int64_t count) const {
+  TensorView v = *this;
+  AxisRange r = axis_range(first, count, col_block, col_stride, col_outer);
+  v.data = static_cast<char*>(data) + size_of(dtype) * r.offset;
+  v.col_block = r.block;
+  v.cols = count;
   return v;
 }
 
@@ -50,6 +78,49 @@ ByteRange byte_range(const TensorView& v) {
   span(std::min(v.cols, v.col_block), v.col_stride);
   span((v.cols + v.col_block - 1) / v.col_block, v.col_outer);
   return {base + low * size_of(v.dtype), base + (high + 1) * size_of(v.dtype)};
+}
+
+namespace {
+
+using Interval = std::pair<const char*, const char*>;
+
+// Every contiguous run of a view, sorted by address.
+std::vector<Interval> runs_of(const TensorView& v) {
+  std::vector<Interval> runs;
+  std::int64_t size = size_of(v.dtype), step = v.col_stride == 1 ? v.col_block : 1;
+  for (std::int64_t r = 0; r < v.rows; ++r)
+    for (std::int64_t c = 0; c < v.cols; c += step) {
+      const char* p = static_cast<const char*>(v.data) + size * v.offset(r, c);
+      runs.emplace_back(p, p + size * std::min(step, v.cols - c));
+    }
+  std::sort(runs.begin(), runs.end());
+  return runs;
+}
+
+// Two plain views that walk one tensor with the same pitch: their column ranges decide.
+bool ranges_of_one_tensor(const TensorView& a, const TensorView& b, bool& apart) {
+  if (a.dtype != b.dtype || !a.is_plain() || !b.is_plain() || a.col_stride != 1 || b.col_stride != 1) return false;
+  std::int64_t pitch = a.row_stride, bytes = static_cast<const char*>(b.data) - static_cast<const char*>(a.data);
+  if (pitch != b.row_stride || pitch < std::max(a.cols, b.cols) || bytes % size_of(a.dtype) != 0) return false;
+  std::int64_t shift = ((bytes / size_of(a.dtype)) % pitch + pitch) % pitch;
+  apart = shift >= a.cols && shift + b.cols <= pitch;
+  return apart;
+}
+
+}  // namespace
+
+bool overlap(const TensorView& a, const TensorView& b) {
+  ByteRange x = byte_range(a), y = byte_range(b);
+  if (x.begin >= y.end || y.begin >= x.end) return false;
+  bool apart = false;
+  if (ranges_of_one_tensor(a, b, apart)) return !apart;
+  std::vector<Interval> first = runs_of(a), second = runs_of(b);
+  std::size_t j = 0;
+  for (const Interval& i : first) {
+    while (j < second.size() && second[j].second <= i.first) ++j;
+    if (j < second.size() && second[j].first < i.second) return true;
+  }
+  return false;
 }
 
 void check_view(const std::string& argument, const TensorView& v, bool writable) {

@@ -123,7 +123,7 @@ class Verifier {
 
   void check_gather(const Node& n) {
     if (g_.as_input(n.operands[0]) == nullptr) mistake(n.operands[0], "a computed table", "an input as the table of [index]", "");
-    if (stage(n.operands[1]) != Stage::kOperand) mistake(n.operands[1], "a computed index", "an index known before the program runs", "");
+    if (g_.as_input(n.operands[1]) == nullptr) mistake(n.operands[1], "a computed index", "an i32 input as the index", "Store it first.");
   }
 
   // All tiles of a program run over the same rows; products of one right operand (side by side along m) have their own.
