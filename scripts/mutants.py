@@ -24,8 +24,14 @@ fault("f16 overflows one step early", "include/coda/dtype.h", "if (u >= 0x477ff0
 fault("fp64 is rounded twice on its way to 16 bits", "src/base/dtype.cc", "u |= 1u;", "", "base_test")
 fault("a view's outer columns use the inner stride", "include/coda/tensor.h",
       "row_stride + (c / col_block) * col_outer", "row_stride + (c / col_block) * col_stride", "base_test")
-fault("a range of rows starts one block late", "src/base/tensor.cc", "first / row_block * row_outer",
-      "(first / row_block + 1) * row_outer", "base_test")
+fault("a range of rows starts one block late", "src/base/tensor.cc", "return {first / block * outer, block};",
+      "return {(first / block + 1) * outer, block};", "base_test")
+fault("a range inside a block starts at the block", "src/base/tensor.cc", "first / block * outer + first % block * stride",
+      "first / block * outer", "base_test")
+fault("columns of a matrix that overlap are taken as separate", "src/base/overlap.cc",
+      "if (inner_count > 1 && inner < slot) return false;", "", "overlap_test")
+fault("an overlap within one row is missed", "src/base/overlap.cc",
+      "if (x.begin < y.end && y.begin < x.end) return false;", "", "overlap_test")
 fault("overlapping rows of an output are accepted", "src/base/tensor.cc", "if (std::abs(a.stride) < extent)",
       "if (std::abs(a.stride) < 1)", "base_test")
 fault("a misaligned pointer is accepted", "src/base/tensor.cc", "% size_of(v.dtype) != 0", "% 1 != 0", "base_test")
@@ -37,3 +43,33 @@ fault("a parallel loop returns before its workers are done", "src/base/thread_po
       "while (inside != 0) inside = wait_for_change(state_, inside);", "(void)inside;", "thread_pool_test")
 fault("the exception of a later index wins", "src/base/thread_pool.cc", "index < error_index_", "index > error_index_",
       "thread_pool_test")
+
+# --- src/ir: sizes, types, the law, the hash, text
+fault("sizes lose a denominator when they are added", "src/ir/dim.cc", "slot.num * c.den + c.num * slot.den",
+      "slot.num * c.den + c.num", "text_test")
+fault("a size that is no whole number is accepted", "src/ir/dim.cc", "if (total.den != 1 || total.num < 0)",
+      "if (total.num < 0)", "text_test", "ir_test")
+fault("an odd width may be halved", "src/ir/type_rules.cc", "% 2 != 0)", "% 2 > 1)", "text_test")
+fault("split need not cover every column", "src/ir/type_rules.cc", "if (!(total == cols))", "if (false)", "text_test")
+fault("a tile value may depend on a finish value", "src/ir/program.cc",
+      "(is_tile_shaped(t) || tile >= 0))", "(is_tile_shaped(t) && tile >= 100))", "text_test")
+fault("a second source is accepted", "src/ir/program.cc", "if (!same_a && !same_b)", "if (false)", "text_test")
+fault("`over` may name an operand of @", "src/ir/program.cc", "if (v == in->value)", "if (false)", "text_test")
+fault("the hash does not see constants", "src/ir/graph.cc", 'if (n.op == Op::kLiteral) out_ +=',
+      'if (false) out_ +=', "text_test", "ir_test")
+fault("the hash does not see the axis of a reduction", "src/ir/graph.cc",
+      "if (row(n.op).has(kReduceTrait)) out_ +=", "if (false) out_ +=", "text_test", "ir_test")
+
+# --- src/cpu/kernels: packing and the multiply of a tile
+fault("the last K of a block is not packed", "src/cpu/kernels/pack.cc",
+      "std::min(kChunk, k_range_.count - k)", "std::min(kChunk, k_range_.count - k - 1)", "cpu_kernels_test")
+fault("a packed run of K is put at the block's begin", "src/cpu/kernels/pack.cc",
+      "packer_.from_mn_major(at(mn, k), k_.stride, length, count, panel_of(mn) + k * k_bytes_, panel_bytes_);",
+      "packer_.from_mn_major(at(mn, k), k_.stride, length, count, panel_of(mn), panel_bytes_);", "cpu_kernels_test")
+fault("columns beyond the tile are not masked", "src/cpu/kernels/kernel_loop.h",
+      "smaller<std::int64_t>(n - j, K::kNr)", "K::kNr", "cpu_kernels_test")
+fault("the next panel of A is multiplied", "src/cpu/kernels/kernel_loop.h",
+      "packed_k, a, b, c + i * ldc + j", "packed_k, a + packed_k, b, c + i * ldc + j", "cpu_kernels_test")
+fault("later K blocks overwrite instead of adding", "src/cpu/kernels/tile_gemm.cc",
+      "packed_a, packed_b, c, ldc, accumulate);\n}", "packed_a, packed_b, c, ldc, accumulate && k == 0);\n}",
+      "cpu_kernels_test")

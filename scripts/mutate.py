@@ -55,7 +55,8 @@ def first_failure(tests):
     for test in tests:
         name, *arguments = test.split()
         try:
-            result = subprocess.run([str(BUILD / "bin" / name), *arguments], capture_output=True, text=True, timeout=TIMEOUT)
+            command = [str(BUILD / "bin" / name), "--abort-after=1", *arguments]
+            result = subprocess.run(command, capture_output=True, timeout=TIMEOUT)
         except subprocess.TimeoutExpired:
             return f"{name}: no end"
         if result.returncode != 0:

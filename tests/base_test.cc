@@ -141,6 +141,10 @@ TEST_CASE("addresses of a [batch, heads, positions, width] tensor seen as a matr
   CHECK(static_cast<float*>(second.data) == memory.data() + 60);
   CHECK(second.rows == 4);
   CHECK_THROWS_AS(v.row_range(2, 3), InternalError);
+  TensorView inner = v.row_range(5, 2);  // inside one block
+  for (int r = 0; r < 2; ++r)
+    for (int c = 0; c < 15; ++c)
+      CHECK(static_cast<float*>(inner.data) + inner.offset(r, c) == memory.data() + v.offset(5 + r, c));
   CHECK_NOTHROW(check_view("q", v, true));
 }
 
