@@ -1,5 +1,5 @@
 # coda::coda, the one target for users (of an installed coda, or of add_subdirectory / FetchContent), and what
-# `cmake --install` copies: libraries, public headers, programs/, the command line, the package files.
+# `cmake --install` copies: libraries, public headers, programs/, the package files (apps/coda adds the command line).
 # Included last by the root CMakeLists.txt, when the property CODA_LIBRARIES is complete.
 
 get_property(coda_libraries GLOBAL PROPERTY CODA_LIBRARIES)
@@ -22,16 +22,6 @@ install(TARGETS coda_all ${coda_libraries} EXPORT coda-targets ARCHIVE DESTINATI
 install(EXPORT coda-targets NAMESPACE coda:: DESTINATION ${coda_package_dir})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/coda DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/programs/ DESTINATION ${CODA_INSTALL_PROGRAMS} FILES_MATCHING PATTERN "*.coda")
-
-if(CODA_BUILD_APP)
-  get_property(coda_apps DIRECTORY ${PROJECT_SOURCE_DIR}/apps/coda PROPERTY BUILDSYSTEM_TARGETS)
-  foreach(target IN LISTS coda_apps)
-    get_target_property(type ${target} TYPE)
-    if(type STREQUAL "EXECUTABLE")
-      install(TARGETS ${target} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-    endif()
-  endforeach()
-endif()
 
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/coda-config.cmake.in ${PROJECT_BINARY_DIR}/coda-config.cmake
   INSTALL_DESTINATION ${coda_package_dir} PATH_VARS CODA_INSTALL_PROGRAMS)
