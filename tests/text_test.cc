@@ -127,6 +127,11 @@ TEST_CASE("the hash ignores names of locals, comments, order of independent stat
   CHECK(h != hash("out zz: bf16[M,N] = x*2 - (y + 1)"));
   CHECK(h != hash("out z: f32[M,N] = x*2 - (y + 1)"));
   CHECK(h != hash("out z: bf16[M,N] over x = x*2 - (y + 1)"));
+  auto square = [](const std::string& text) {
+    return parse(text + " g\nin x: f32[M,M]\nout y: f32[M,M] = " + "matmul(x, x, 0, 0)")[0].hash();
+  };
+  CHECK(square("program") != square("graph"));
+  CHECK(parse("graph g\nin x: f32[M,M]\nout y: f32[M,M] = matmul(x, x, 1, 1)")[0].hash() != square("graph"));
   CHECK(h != hash("reassociate\nout z: bf16[M,N] = x*2 - (y + 1)"));
 }
 
@@ -177,7 +182,9 @@ TEST_CASE("precedence: minimal parentheses, and the same graph again") {
       {"a*cast(row() + col(), f32)", "a * cast(row() + col(), f32)"},
       {"a*square(a) - cast(a, f16)/b", "a*square(a) - cast(a, f16) / b"},
   };
-  for (auto [written, printed] : cases) {
+  for (const auto& entry : cases) {
+    const std::string written = entry.first;
+    const char* printed = entry.second;
     CAPTURE(written);
     if (printed == nullptr) {
       CHECK_THROWS_AS(of_expression(written), SourceError);
@@ -202,6 +209,15 @@ TEST_CASE("matmul: @ contracts the shared size, the call names the axes") {
 
 TEST_CASE("statements") {
   auto body = [](const std::string& text) { return parse("graph g\nin x: bf16[M,N]\n" + text)[0]; };
+  // A `where` may be odd, and its size is still printed where it fits.
+  for (const std::string value : {"-hd", "1", "7", "hd/2", "3*hd", "a + hd"}) {
+    CAPTURE(value);
+    std::string text =
+        "where P = " + value + "\nin v: f32[1,P], u: f32[1,hd], t: f32[1,7]\nin z: f32[M,hd*a], s: f32[1,a]\n";
+    check_round_trip(
+        body(text +
+             "out y: f32[M,1] = sum_n(x) + sum_n(v)*sum_n(u) + hd*P + size(3*P/2) + sum_n(t) + sum_mn(z) + sum_n(s)"));
+  }
   // Lines go on inside brackets and after operators; `_` discards; locals of several results in one statement.
   Graph g = body("a, _ = split(x,\n  N/2, N/2)\nb, c = a +\n 1, a *\n 2\nout y: f32[M,N/2] =\n b -\n c");
   check_round_trip(g);
@@ -271,14 +287,19 @@ TEST_CASE("awkward names and shared values come back with the same hash") {
   b.set_name(d, "not a name");
   Val e = unary(Op::kExp, d) + unary(Op::kExp, d);
   b.set_name(e, "y");  // the name of another output's value
+  Val f = unary(Op::kTanh, e);
+  b.set_name(f, "x_2");  // what the second x would be called next
   Val row = cast(b.apply1(Op::kRow, {}) + i, DType::kF32);
-  b.output("y", DType::kF32, c + e + d + row);
+  b.output("y", DType::kF32, c + e + d + row + a + f);
   b.output("z", DType::kF32, e);
   b.output("t0", DType::kF32, b.size(Dim::symbol("N") / Dim(2)) * unary(Op::kExp, b.size("Q")));
   b.output("i", DType::kI32, i);
   Graph g = b.build_graph();
   check_round_trip(g);
-  CHECK(print(g).find("unread") == std::string::npos);
+  std::string text = print(g);
+  CHECK(text.find("unread") == std::string::npos);
+  CHECK(text.find("\nx_2 = tanh(y_2)\n") != std::string::npos);
+  CHECK(text.find("\nx_3 = ") != std::string::npos);
 }
 
 TEST_CASE("a long chain of inner values is cut into statements") {
@@ -411,6 +432,12 @@ TEST_CASE("the message shows the line and a caret under the place") {
     CHECK(e.column() == 6);
     CHECK(std::string(e.what()).ends_with("\n   x * z\n       ^"));
   }
+  try {
+    parse("program p # \u00e9\u00e9\xff", "f.coda");
+    FAIL("0xff is no text");
+  } catch (const SourceError& e) {
+    CHECK(e.column() == 15);  // characters, not bytes
+  }
   try {  // of a long line, the part around
     parse("program p\nin x: bf16[M,N]\nout y: bf16[M,N] = " + std::string(5000, ' ') + "z" + std::string(5000, ' '));
     FAIL("z is unknown");
@@ -507,6 +534,15 @@ TEST_CASE("docs/language.md: its examples are programs") {
     }
   }
   CHECK(count >= 10);
+}
+
+TEST_CASE("programs/ comes back") {
+  int count = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(kRoot / "programs")) {
+    if (entry.path().extension() != ".coda") continue;
+    for (const Graph& g : parse_file(entry.path())) check_round_trip(g), ++count;
+  }
+  CHECK(count > 50);
 }
 
 TEST_CASE("docs/language.md: its list of operations is complete") {

@@ -73,13 +73,11 @@ class Printer {
     if (wanted.empty())
       for (const Output& o : g_.outputs())
         if (o.value == v && is_free(o.name, v) && !written_.count(o.name)) wanted = o.name;
+    // A made-up name is nobody's written one, so that those stay.
+    auto usable = [&](const std::string& s) { return is_free(s, v) && (s == wanted || !written_.count(s)); };
     std::string name = wanted;
-    for (int i = 2; !name.empty() && !is_free(name, v); ++i) {
-      name = is_name(wanted) ? fmt::format("{}_{}", wanted, i) : std::string();
-      if (written_.count(name)) continue;
-    }
-    while (name.empty() || !is_free(name, v) || (name != wanted && written_.count(name)))
-      name = fmt::format("t{}", next_++);
+    for (int i = 2; is_name(wanted) && !usable(name); ++i) name = fmt::format("{}_{}", wanted, i);
+    while (!usable(name)) name = fmt::format("t{}", next_++);
     taken_.insert(name);
     return name;
   }
@@ -88,12 +86,14 @@ class Printer {
 
   // A size defined by `where` stands for its expression and for multiples of it: N, N/2.
   std::string size_text(const Dim& d) const {
+    if (d.terms().empty() || d.is_one()) return d.str();
     for (const Where& w : g_.wheres())
       if (d == w.value) return w.size;
     for (const Where& w : g_.wheres()) {
       if (w.value.is_constant() || w.value.terms().size() != 1) continue;
       Dim multiple = d / w.value;
-      if (multiple.is_constant()) return (Dim::symbol(w.size) * multiple).str();
+      if (multiple.is_constant() && multiple.terms().begin()->second.num > 0)
+        return (Dim::symbol(w.size) * multiple).str();
     }
     return d.str();
   }
