@@ -48,17 +48,17 @@ fault("the exception of a later index wins", "src/base/thread_pool.cc", "index <
 fault("sizes lose a denominator when they are added", "src/ir/dim.cc", "slot.num * c.den + c.num * slot.den",
       "slot.num * c.den + c.num", "text_test")
 fault("a size that is no whole number is accepted", "src/ir/dim.cc", "if (total.den != 1 || total.num < 0)",
-      "if (total.num < 0)", "text_test", "ir_test")
+      "if (total.num < 0)", "ir_test")
 fault("an odd width may be halved", "src/ir/type_rules.cc", "% 2 != 0)", "% 2 > 1)", "text_test")
 fault("split need not cover every column", "src/ir/type_rules.cc", "if (!(total == cols))", "if (false)", "text_test")
 fault("a tile value may depend on a finish value", "src/ir/program.cc",
       "(is_tile_shaped(t) || tile >= 0))", "(is_tile_shaped(t) && tile >= 100))", "text_test")
 fault("a second source is accepted", "src/ir/program.cc", "if (!same_a && !same_b)", "if (false)", "text_test")
-fault("`over` may name an operand of @", "src/ir/program.cc", "if (v == in->value)", "if (false)", "text_test")
+fault("`over` may name an operand of @", "src/ir/program.cc", "if (v == in->value)", "if (false)", "ir_test")
 fault("the hash does not see constants", "src/ir/graph.cc", 'if (n.op == Op::kLiteral) out_ +=',
-      'if (false) out_ +=', "text_test", "ir_test")
+      'if (false) out_ +=', "ir_test")
 fault("the hash does not see the axis of a reduction", "src/ir/graph.cc",
-      "if (row(n.op).has(kReduceTrait)) out_ +=", "if (false) out_ +=", "text_test", "ir_test")
+      "if (row(n.op).has(kReduceTrait)) out_ +=", "if (false) out_ +=", "ir_test")
 
 # --- src/cpu/kernels: packing and the multiply of a tile
 fault("the last K of a block is not packed", "src/cpu/kernels/pack.cc",
