@@ -1,5 +1,6 @@
-// Derivative rows of composites, in the forms that rewriting wants (docs: the row sums are inner products with the
-// composite's own result). Tests compare each with reverse mode of its expansion. See grad_rows.h.
+// Derivative rows of the composites whose expansion would not give the form that rewriting wants: row sums that are
+// inner products with the composite's own result, a rotation that stays a rotation. Tests compare each with reverse
+// mode of its expansion. See grad_rows.h.
 #include "ir/grad_tools.h"
 
 namespace coda::grads {
@@ -33,15 +34,6 @@ void layernorm(GradFrame& f) {
   f.din[1] = d * normed;
   f.din[2] = d;
   f.din[3] = gradient_of_eps(r, s2);
-}
-
-// dg = do u (σ + silu (1 − σ)); du = do silu. The minimum keeps ∞·0 out where σ is 1.
-void swiglu(GradFrame& f) {
-  Val g = f.in[0], u = f.in[1], d = *f.dout[0];
-  Val s = unary(Op::kSigmoid, g), silu = unary(Op::kSilu, g);
-  Val slope = s + binary(Op::kMin, silu, f.builder.literal(40)) * (1.0 - s);
-  f.din[0] = d * u * slope;
-  f.din[1] = d * silu;
 }
 
 // The transpose of the table's rotation, whatever the table holds: (cos, −sin). Rows of both pairings.

@@ -59,7 +59,6 @@ void gather(GradFrame& f);
 void matmul(GradFrame& f);
 void rmsnorm(GradFrame& f);
 void layernorm(GradFrame& f);
-void swiglu(GradFrame& f);
 void rope(GradFrame& f);
 void cross_entropy(GradFrame& f);
 void attention(GradFrame& f);

@@ -27,19 +27,19 @@ std::vector<Val> apply(GraphBuilder& b, Op op, std::vector<Val> operands, Axis a
 
 Val apply1(GraphBuilder& b, Op op, std::vector<Val> operands, Axis axis) { return apply(b, op, operands, axis)[0]; }
 
-Val column_index(GraphBuilder& b, const Type& t) {
+Val column_index(GraphBuilder& b, Type t) {
   Val c = b.apply1(Op::kCol, {});
   fix(b, c.type().cols, t.width());
   return t.groups.is_one() ? c : group(c, DimArg(t.cols));
 }
 
-Val row_number(GraphBuilder& b, const Type& t) {
+Val row_number(GraphBuilder& b, Type t) {
   Val r = b.apply1(Op::kRow, {});
   fix(b, r.type().rows, t.rows);
   return r;
 }
 
-Val broadcast_to(Val v, const Type& t) {
+Val broadcast_to(Val v, Type t) {
   GraphBuilder& b = *v.builder;
   if (!(v.type().groups == t.groups) || !(v.type().cols == t.cols)) {
     Val here = always(column_index(b, t));
@@ -52,7 +52,7 @@ Val broadcast_to(Val v, const Type& t) {
   return v;
 }
 
-Val sum_to(Val grad, const Type& extent, const Type& operand) {
+Val sum_to(Val grad, Type extent, Type operand) {
   GraphBuilder& b = *grad.builder;
   auto reduces = [](const Dim& whole, const Dim& part) { return part.is_one() && !whole.is_one(); };
   bool rows = reduces(extent.rows, operand.rows), groups = reduces(extent.groups, operand.groups),
@@ -76,7 +76,7 @@ Val sum_to(Val grad, const Type& extent, const Type& operand) {
   return grad;
 }
 
-Val count_of(GraphBuilder& b, Axis axis, const Type& t) {
+Val count_of(GraphBuilder& b, Axis axis, Type t) {
   switch (axis) {
     case Axis::kC: return b.size(DimArg(t.cols));
     case Axis::kG: return b.size(DimArg(t.groups));

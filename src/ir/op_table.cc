@@ -100,7 +100,7 @@ const OpRow kRows[] = {
     // composites
     {.op = Op::kRmsnorm, .name = "rmsnorm", .operands = 3, .traits = kCompositeTrait, .type_rule = rules::rmsnorm, .grad = grads::rmsnorm, .expand = expand::rmsnorm},
     {.op = Op::kLayernorm, .name = "layernorm", .operands = 4, .traits = kCompositeTrait, .type_rule = rules::layernorm, .grad = grads::layernorm, .expand = expand::layernorm},
-    {.op = Op::kSwiglu, .name = "swiglu", .operands = 2, .traits = kCompositeTrait, .type_rule = rules::gated, .grad = grads::swiglu, .expand = expand::swiglu},
+    {.op = Op::kSwiglu, .name = "swiglu", .operands = 2, .traits = kCompositeTrait, .type_rule = rules::gated, .expand = expand::swiglu},
     {.op = Op::kGeglu, .name = "geglu", .operands = 2, .traits = kCompositeTrait, .type_rule = rules::gated, .expand = expand::geglu},
     {.op = Op::kGegluTanh, .name = "geglu_tanh", .operands = 2, .traits = kCompositeTrait, .type_rule = rules::gated, .expand = expand::geglu_tanh},
     {.op = Op::kReglu, .name = "reglu", .operands = 2, .traits = kCompositeTrait, .type_rule = rules::gated, .expand = expand::reglu},
