@@ -93,9 +93,9 @@ void cis(EvalFrame& f) {
       // 31 + 24 bits may exceed a double: the rounding error of the product is rotated in.
       double pos = f.in[0]->at(r, 0), freq = f.in[1]->at(0, c);
       double angle = pos * freq, rest = std::fma(pos, freq, -angle);
-      double cosine = std::cos(angle), sine = std::sin(angle);
-      f.out[0].at(r, c) = cosine - rest * sine;
-      f.out[1].at(r, c) = sine + rest * cosine;
+      double cosine = std::cos(angle), sine = std::sin(angle), more_c = std::cos(rest), more_s = std::sin(rest);
+      f.out[0].at(r, c) = cosine * more_c - sine * more_s;
+      f.out[1].at(r, c) = sine * more_c + cosine * more_s;
     }
 }
 
