@@ -60,6 +60,22 @@ fault("the hash does not see constants", "src/ir/graph.cc", 'if (n.op == Op::kLi
 fault("the hash does not see the axis of a reduction", "src/ir/graph.cc",
       "if (row(n.op).has(kReduceTrait)) out_ +=", "if (false) out_ +=", "ir_test")
 
+# --- src/ir, src/grad: definitions and derivatives
+fault("a rotation turns the wrong way", "src/ir/composites.cc", "{a * c - b * s, a * s + b * c}",
+      "{a * c + b * s, b * c - a * s}", "programs_test")
+fault("RMSNorm's gradient misses the term of its statistic", "src/ir/grad_composites.cc",
+      "r * (d * gamma - normed * (s / width))", "r * (d * gamma)", "op_table_test")
+fault("LayerNorm's gradient misses the mean's term", "src/ir/grad_composites.cc",
+      "d * gamma - s1 / width - normed", "d * gamma - normed", "op_table_test")
+fault("a value used twice keeps only the last gradient", "src/grad/reverse.cc",
+      "place->second = place->second + gradient", "place->second = gradient", "op_table_test")
+fault("argmax takes the highest index of equals", "src/ir/eval_reduce.cc", "x > best.value", "x >= best.value",
+      "programs_test", "op_table_test")
+fault("moments are taken about zero", "src/ir/eval_reduce.cc", "(x.data[at(i)] - mean) * (x.data[at(i)] - mean)",
+      "x.data[at(i)] * x.data[at(i)]", "op_table_test", "programs_test")
+fault("stores of the interpreter do not round", "src/ir/interpret.cc", "x = round_to(o.dtype, x)", "x = x + 0",
+      "programs_test")
+
 # --- src/cpu/kernels: packing and the multiply of a tile
 fault("the last K of a block is not packed", "src/cpu/kernels/pack.cc",
       "std::min(kChunk, k_range_.count - k)", "std::min(kChunk, k_range_.count - k - 1)", "cpu_kernels_test")
