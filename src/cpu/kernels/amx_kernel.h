@@ -19,7 +19,7 @@ struct AmxTile {
   using Element = std::uint16_t;
 
   static void tile(int rows, int columns, std::int64_t k, const Element* a, const Element* b, float* c,
-                   std::int64_t ldc, bool accumulate) {
+                   std::int64_t ldc, bool accumulate, const char* /*ahead*/) {
     if (rows == kMr && columns == kNr) return whole(k, a, b, c, ldc, accumulate);
     alignas(64) float buffer[kMr * kNr] = {};
     if (accumulate)

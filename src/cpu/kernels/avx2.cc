@@ -156,7 +156,7 @@ struct Tile {
   }
 
   static void tile(int rows, int columns, std::int64_t k, const float* a, const float* b, float* c, std::int64_t ldc,
-                   bool accumulate) {
+                   bool accumulate, const char* /*ahead*/) {
     int used = (columns - 1) % 8 + 1;
     __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
     __m256i last = _mm256_cmpgt_epi32(_mm256_set1_epi32(used), lane);

@@ -39,7 +39,7 @@ struct Tile {
 
   // Always whole micro-tiles: the zeros of the tails cost less than a second loop.
   static void tile(int rows, int columns, std::int64_t k, const float* a, const float* b, float* c, std::int64_t ldc,
-                   bool accumulate) {
+                   bool accumulate, const char* /*ahead*/) {
     float sum[kMr][kNr] = {};
     for (std::int64_t kk = 0; kk < k; ++kk, a += kMr, b += kNr) {
       CODA_UNROLL

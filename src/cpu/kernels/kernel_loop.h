@@ -1,7 +1,7 @@
 // The loop over micro-tiles that the fp32 and bf16 kernels share. Included once by the file of each instruction set;
 // everything is in an unnamed namespace, so each file compiles its own copy with its own flags (see kernel_set.h).
 // Invariant: a K is a struct with kMr, kNr, kKUnit, Element, and tile(rows, columns, packed_k, a, b, c, ldc,
-// accumulate).
+// accumulate, ahead).
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,10 @@ void multiply_panels(std::int64_t m, std::int64_t n, std::int64_t k, const void*
     const Element* a = static_cast<const Element*>(packed_a);
     for (std::int64_t i = 0; i < m; i += K::kMr, a += packed_k * K::kMr) {
       int rows = static_cast<int>(smaller<std::int64_t>(m - i, K::kMr));
-      K::tile(rows, columns, packed_k, a, b, c + i * ldc + j, ldc, accumulate);
+      // Each micro-tile may prefetch its share of the panel after this one (past the last: an address, never read).
+      const char* ahead =
+          reinterpret_cast<const char*>(b + packed_k * K::kNr) + i / K::kMr * (packed_k / K::kKUnit) * 16;
+      K::tile(rows, columns, packed_k, a, b, c + i * ldc + j, ldc, accumulate, ahead);
     }
   }
 }
