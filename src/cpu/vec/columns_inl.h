@@ -53,14 +53,14 @@ CODA_SIMD void logsumexp_columns(const Block& b, const float* w, std::int64_t w_
         Float before = load<Float>(m + j, extent);
         Float top = max_of_rows(b, j, before, extent);
         // What was summed relative to the old maximum; equal maxima, infinite ones too, need no rescaling.
-        Float scale = before == top ? splat(1.0f) : exp_nonpositive(before - top);
+        Float scale = before == top ? splat(1.0f) : exp_summand(before - top);
         Float sum{}, weighted{};
         for (std::int64_t r = 0; r < b.rows; ++r) {
           Float v = load<Float>(b.x + r * b.pitch + j, extent);
           Int nothing = v == -kInf;
-          Float e = nothing ? Float{} : exp_nonpositive(v - top);
+          Float e = nothing ? Float{} : exp_summand(v - top);
           sum += e;
-          if constexpr (has_payload) weighted += nothing ? Float{} : e * load<Float>(w + r * w_pitch + j, extent);
+          if constexpr (has_payload) weighted += e == 0.0f ? Float{} : e * load<Float>(w + r * w_pitch + j, extent);
         }
         store(m + j, top, extent);
         store(s + j, load<Float>(s + j, extent) * scale + sum, extent);

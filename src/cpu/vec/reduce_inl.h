@@ -75,33 +75,30 @@ void argmax_row(const float* x, std::int64_t n, float* value, std::int32_t* inde
         best = better ? v : best;
         at = better ? lane_numbers() + static_cast<std::int32_t>(j) : at;
       });
-  float top = best[0];
-  std::int32_t where = at[0];
-  for (int i = 1; i < kLanes; ++i) {
-    float v = best[i];
-    bool nan = v != v, top_nan = top != top;
-    bool equal = (v == top || (nan && top_nan)) && at[i] >= 0 && at[i] < where;
-    if (v > top || (nan && !top_nan) || equal) top = v, where = at[i];
-  }
+  float top = max_lanes(best);
+  constexpr std::int32_t kNone = 0x7fffffff;
+  Int wins = ((best == top) | (is_nan(best) & is_nan(splat(top)))) & (at >= 0);
+  std::int32_t lowest = min_lanes(wins ? at : Int{} + kNone);
+  // If no lane ever replaced -∞, all of the row is -∞.
   *value = top;
-  *index = where < 0 && n > 0 ? 0 : where;  // no lane ever replaced -∞: all of the row is -∞
+  *index = lowest != kNone ? lowest : n > 0 ? 0 : -1;
 }
 
 void argmax_n(const Block& b, float* value, std::int32_t* index) {
   for (std::int64_t r = 0; r < b.rows; ++r) argmax_row(b.x + r * b.pitch, b.n, value + r, index + r);
 }
 
-// Σ exp(x − m) and, with a payload, Σ exp(x − m)·w. Elements of -∞ add nothing, whatever their payload; with m = +∞ the
-// exponents are ∞ − ∞ and the sums NaN, as IEEE has it.
+// Σ exp(x − m) and, with a payload, Σ exp(x − m)·w. Where the exponential is 0 the payload adds nothing, not even ∞;
+// with m = +∞ the exponents are ∞ − ∞ and the sums NaN, as IEEE has it.
 template <bool has_payload>
 CODA_SIMD void exp_sums(const float* x, const float* w, std::int64_t n, float m, float* s, float* t) {
   Float sum[kPartials] = {}, weighted[kPartials] = {};
   each_vector_in_turn(
       n, [&](auto which, std::int64_t j, auto extent) __attribute__((always_inline)) {
         Float v = filled(load<Float>(x + j, extent), extent, -kInf);
-        Float e = exp_nonpositive(v - m);
+        Float e = exp_summand(v - m);
         sum[which.value] += e;
-        if constexpr (has_payload) weighted[which.value] += v == -kInf ? Float{} : e * load<Float>(w + j, extent);
+        if constexpr (has_payload) weighted[which.value] += e == 0.0f ? Float{} : e * load<Float>(w + j, extent);
       });
   *s = sum_partials(sum);
   if constexpr (has_payload) *t = sum_partials(weighted);

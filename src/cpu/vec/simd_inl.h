@@ -121,6 +121,28 @@ CODA_SIMD Float filled(Float v, Part part, float fill) {
 #endif
 }
 
+// --- doubles
+
+CODA_SIMD Double widen(HalfFloat a) { return __builtin_convertvector(a, Double); }
+CODA_SIMD HalfFloat narrow(Double a) { return __builtin_convertvector(a, HalfFloat); }
+struct TwoDoubles {
+  Double low, high;
+};
+template <int first, int... i>
+CODA_SIMD HalfFloat half_of(Float a, std::integer_sequence<int, i...>) {
+  return __builtin_shufflevector(a, a, (first + i)...);
+}
+template <int... i>
+CODA_SIMD Float joined(HalfFloat low, HalfFloat high, std::integer_sequence<int, i...>) {
+  return __builtin_shufflevector(low, high, i...);
+}
+constexpr auto kAllLanes = std::make_integer_sequence<int, kLanes>();
+constexpr auto kHalfOfLanes = std::make_integer_sequence<int, kLanes / 2>();
+CODA_SIMD TwoDoubles widen(Float a) {
+  return {widen(half_of<0>(a, kHalfOfLanes)), widen(half_of<kLanes / 2>(a, kHalfOfLanes))};
+}
+CODA_SIMD Float narrow(TwoDoubles a) { return joined(narrow(a.low), narrow(a.high), kAllLanes); }
+
 // --- arithmetic
 
 #if defined(__AVX512F__)
@@ -162,10 +184,8 @@ CODA_SIMD Half narrow_f16(Float a) { return (Half)_mm256_cvtps_ph((__m256)a, _MM
 // Fused by way of double: the product is exact there; the sum is rounded twice, which can differ from a true fma once
 // in 2^29. Slow, but every approximation then has one error analysis for all instruction sets.
 CODA_SIMD Float fma(Float a, Float b, Float c) {
-  auto high = [](Float v) { return _mm_cvtps_pd(_mm_movehl_ps((__m128)v, (__m128)v)); };
-  __m128d lo = _mm_add_pd(_mm_mul_pd(_mm_cvtps_pd((__m128)a), _mm_cvtps_pd((__m128)b)), _mm_cvtps_pd((__m128)c));
-  __m128d hi = _mm_add_pd(_mm_mul_pd(high(a), high(b)), high(c));
-  return (Float)_mm_movelh_ps(_mm_cvtpd_ps(lo), _mm_cvtpd_ps(hi));
+  TwoDoubles x = widen(a), y = widen(b), z = widen(c);
+  return narrow(TwoDoubles{x.low * y.low + z.low, x.high * y.high + z.high});
 }
 CODA_SIMD Float quick_min(Float a, Float b) { return (Float)_mm_min_ps((__m128)a, (__m128)b); }
 CODA_SIMD Float quick_max(Float a, Float b) { return (Float)_mm_max_ps((__m128)a, (__m128)b); }
@@ -198,23 +218,6 @@ CODA_SIMD Float scale2(Float p, Float n) {
 }
 #endif
 
-CODA_SIMD Double widen(HalfFloat a) { return __builtin_convertvector(a, Double); }
-CODA_SIMD HalfFloat narrow(Double a) { return __builtin_convertvector(a, HalfFloat); }
-struct TwoDoubles {
-  Double low, high;
-};
-CODA_SIMD TwoDoubles widen(Float a) {
-  HalfFloat half[2];
-  __builtin_memcpy(half, &a, sizeof a);
-  return {widen(half[0]), widen(half[1])};
-}
-CODA_SIMD Float narrow(TwoDoubles a) {
-  HalfFloat half[2] = {narrow(a.low), narrow(a.high)};
-  Float v;
-  __builtin_memcpy(&v, half, sizeof v);
-  return v;
-}
-
 CODA_SIMD Double abs_of(Double a) { return (Double)((Wide)a & 0x7fffffffffffffffu); }
 CODA_SIMD Float abs(Float a) { return (Float)((Bits)a & 0x7fffffffu); }
 CODA_SIMD Float with_sign_of(Float size, Float sign) { return (Float)((Bits)size | ((Bits)sign & 0x80000000u)); }
@@ -225,13 +228,13 @@ CODA_SIMD Float maximum(Float a, Float b) { return is_nan(a) ? a : quick_max(a, 
 
 // --- across lanes, always in the same tree
 
-template <int distance, int... i>
-CODA_SIMD Float partner(Float v, std::integer_sequence<int, i...>) {
+template <int distance, class V, int... i>
+CODA_SIMD V partner(V v, std::integer_sequence<int, i...>) {
   return __builtin_shufflevector(v, v, (i ^ distance)...);
 }
-template <int distance = kLanes / 2, class Combine>
-CODA_SIMD float across(Float v, Combine combine) {
-  v = combine(v, partner<distance>(v, std::make_integer_sequence<int, kLanes>()));
+template <int distance = kLanes / 2, class V, class Combine>
+CODA_SIMD auto across(V v, Combine combine) {
+  v = combine(v, partner<distance>(v, kAllLanes));
   if constexpr (distance > 1)
     return across<distance / 2>(v, combine);
   else
@@ -239,6 +242,9 @@ CODA_SIMD float across(Float v, Combine combine) {
 }
 CODA_SIMD float sum_lanes(Float v) {
   return across(v, [](Float a, Float b) { return a + b; });
+}
+CODA_SIMD std::int32_t min_lanes(Int v) {
+  return across(v, [](Int a, Int b) { return a < b ? a : b; });
 }
 CODA_SIMD float max_lanes(Float v) {
   return across(v, [](Float a, Float b) { return maximum(a, b); });

@@ -119,7 +119,6 @@ template <int first, int... i>
 CODA_SIMD Bits alternate(Bits a, Bits b, std::integer_sequence<int, i...>) {
   return __builtin_shufflevector(a, b, (first + i / 2 + (i % 2) * kLanes)...);
 }
-constexpr auto kAllLanes = std::make_integer_sequence<int, kLanes>();
 
 void pairs(const void* x, std::int64_t pitch, void* even, void* odd, std::int64_t out_pitch, std::int64_t rows,
            std::int64_t n_out) {

@@ -55,8 +55,8 @@ struct VecOps {
   // NaN wins, then the lowest index; n = 0: (-inf, -1).
   void (*argmax_n)(const Block& b, float* value, std::int32_t* index);
   // m = max, s = Σ exp(x − m); all -inf or n = 0: (-inf, 0). With payload w (same block shape; nullptr: none, and t is
-  // not touched): t = Σ exp(x−m)·w. Elements of -inf add 0 whatever their payload. NaN: m, s and t are NaN; +inf
-  // without NaN: m = +inf, s and t NaN (exp(inf − inf)).
+  // not touched): t = Σ exp(x−m)·w over the elements whose exp is not 0 (below e^-87 it counts as 0). NaN: m, s and t
+  // are NaN; +inf without NaN: m = +inf, s and t NaN (exp(inf − inf)).
   void (*logsumexp_n)(const Block& b, const float* payload, std::int64_t payload_pitch, float* m, float* s, float* t);
   void (*moments_n)(const Block& b, float* mean, float* m2);  // two passes; n = 0: (0, 0)
 
