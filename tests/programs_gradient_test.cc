@@ -105,17 +105,18 @@ const Arrays kConstants = {{"eps", scalar(0.01)},    {"cap", scalar(2.5)},    {"
 }  // namespace
 
 TEST_CASE("gated linear units") {
-  for (auto [name, act] : {std::pair{"swiglu", &reference::kSilu},
+  for (auto [unit, act] : {std::pair{"swiglu", &reference::kSilu},
                            {"geglu", &reference::kGelu},
                            {"geglu_tanh", &reference::kGeluTanh},
                            {"reglu", &reference::kRelu}}) {
+    std::string name = unit;
     CAPTURE(name);
     Arrays leaves = {{"g", random("g", kM, kF)}, {"u", random("u", kM, kF)}};
     Arrays fixed = {{"w", random("w", kN, kF)}, {"dy", random("dy", kM, kN)}};
     Loss loss = [&, a = act](const Arrays& v) {
       return inner(reference::linear(reference::gate(*a, v.at("g"), v.at("u"))["o"], fixed.at("w")), fixed.at("dy"));
     };
-    Arrays back = run(std::string(name) + "_backward", leaves + fixed);
+    Arrays back = run(name + "_backward", leaves + fixed);
     check_gradient(loss, leaves, "g", back["dg"]);
     check_gradient(loss, leaves, "u", back["du"]);
     check_row_sums(loss, leaves, {"g", "u"}, back["s"]);
@@ -396,14 +397,14 @@ double inner_qkv(const Arrays& out) {
 }  // namespace
 
 TEST_CASE("rotary embeddings in both pairings, whole and partial, with scaled tables") {
-  for (auto [name, half] : {std::pair{"rope", kHead / 2},
-                            {"rope_pairs", kHead / 2},
-                            {"rope_partial", std::int64_t{2}},
-                            {"rope_pairs_partial", std::int64_t{2}}})
+  for (auto [rotation, half] : {std::pair{"rope", kHead / 2},
+                                {"rope_pairs", kHead / 2},
+                                {"rope_partial", std::int64_t{2}},
+                                {"rope_pairs_partial", std::int64_t{2}}})
     for (double scale : {1.0, 1.25}) {
-      CAPTURE(name);
+      std::string called = rotation;
+      CAPTURE(called);
       CAPTURE(scale);
-      std::string called = name;
       Arrays leaves = qkv_leaves(kK) + Arrays{{"x", random("x", kM, kK)}}, table = tables(half, scale);
       Loss loss = [&](const Arrays& v) { return inner_qkv(ref(called, v + table)); };
       Arrays known = leaves + table + kQkvGradient + run(called, leaves + table);

@@ -119,7 +119,8 @@ TEST_CASE("programs/ and the references have the same names") {
     INFO("programs/", name, ".coda has no reference in tests/references.h");
     CHECK(reference::all().count(name) == 1);
   }
-  for (const auto& [name, function] : reference::all()) {
+  for (const auto& entry : reference::all()) {
+    const std::string& name = entry.first;
     INFO("the reference ", name, " has no file in programs/");
     CHECK(std::count(names.begin(), names.end(), name) == 1);
   }
@@ -170,9 +171,9 @@ TEST_CASE("printed and parsed again: same hash, same text") {
 TEST_CASE("no two programs have the same hash") {
   std::map<std::uint64_t, std::string> seen;
   for (const std::string& name : programs::names()) {
-    auto [it, is_new] = seen.emplace(programs::load(name).hash(), name);
-    INFO(name, " and ", it->second);
-    CHECK(is_new);
+    auto added = seen.emplace(programs::load(name).hash(), name);
+    INFO(name, " and ", added.first->second);
+    CHECK(added.second);
   }
 }
 
