@@ -130,6 +130,11 @@ TEST_CASE("the hash ignores names of locals, comments, order of independent stat
   auto square = [](const std::string& text) {
     return parse(text + " g\nin x: f32[M,M]\nout y: f32[M,M] = " + "matmul(x, x, 0, 0)")[0].hash();
   };
+  auto of_type = [](const std::string& type) {
+    return parse("graph g\nin x: " + type + "\nout y: " + type + " = x*2")[0].hash();
+  };
+  CHECK(of_type("f32[M,N]") != of_type("f32[M,2*N]"));
+  CHECK(of_type("f32[M,2,N]") != of_type("f32[M,2*N]"));
   CHECK(square("program") != square("graph"));
   CHECK(parse("graph g\nin x: f32[M,M]\nout y: f32[M,M] = matmul(x, x, 1, 1)")[0].hash() != square("graph"));
   CHECK(h != hash("reassociate\nout z: bf16[M,N] = x*2 - (y + 1)"));
