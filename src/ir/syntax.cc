@@ -67,13 +67,10 @@ int sizes_after_operands(Op op) {
   switch (op) {
     case Op::kGroup:
     case Op::kSplit:
-    case Op::kScatterSum:
-      return 1;
+    case Op::kScatterSum: return 1;
     case Op::kAttention:
-    case Op::kAttentionGrad:
-      return 3;
-    default:
-      return 0;
+    case Op::kAttentionGrad: return 3;
+    default: return 0;
   }
 }
 
