@@ -89,11 +89,13 @@ void moments_m(const Block& b, std::int64_t rows_before, float* mean, float* m2)
           left += d;
           squares += d * d;
         }
-        Float shift = left / count, own_mean = first + shift, own_m2 = squares - left * shift;
+        Float shift = left / count, own_m2 = squares - left * shift;
+        Float own_mean = first - first == 0.0f ? first + shift : first;  // nothing corrects an infinite mean
         own_m2 = own_m2 < 0.0f ? Float{} : own_m2;
         if (rows_before > 0) {
           Float old_mean = load<Float>(mean + j, extent), delta = own_mean - old_mean;
-          own_mean = old_mean + delta * share;
+          Int infinite = (abs(old_mean) == kInf) | (abs(own_mean) == kInf);
+          own_mean = old_mean + (infinite ? own_mean : delta * share);
           own_m2 = load<Float>(m2 + j, extent) + own_m2 + delta * delta * (before * share);
         }
         store(mean + j, own_mean, extent);

@@ -135,7 +135,7 @@ void moments_row(const float* x, std::int64_t n, float* mean, float* m2) {
       });
   float left = sum_partials(sum), shift = left / count;
   float square = sum_partials(squares) - left * shift;
-  *mean = first + shift;
+  *mean = first - first == 0 ? first + shift : first;  // nothing corrects an infinite mean
   *m2 = square < 0 ? 0 : square;
 }
 
