@@ -34,16 +34,17 @@ struct KernelSet;  // kernel_set.h: the functions of one instruction set
 class TileGemm {
  public:
   explicit constexpr TileGemm(const KernelSet& kernels) : kernels_(&kernels) {}
-  static const TileGemm& get(DType operands,
-                             Isa isa);  // an instruction set without kernels of its own lends a lesser's
+  // An instruction set without kernels of its own for this dtype lends those of a lesser set.
+  static const TileGemm& get(DType operands, Isa isa);
 
+  // Tiles of whole micro-tiles waste nothing; 192 × 256 was fastest at 2048³ (docs/decisions/0002-cpu-gemm.md).
   int mr() const;       // rows of a micro-tile: packed A comes in panels of mr rows
   int nr() const;       // columns of a micro-tile: packed B comes in panels of nr columns
   int k_block() const;  // K is cut into blocks of at most this many; each is packed on its own
 
   // Bytes of m rows of A (or n columns of B) times k, padded to whole panels; 64-byte multiples. Panels lie one after
   // another, so a multiple of mr rows (nr columns) into a packed operand is packed_a_bytes(rows, k) bytes into it
-  // whenever that many rows fill whole cache lines (always, for B).
+  // wherever that many panels fill whole cache lines.
   std::size_t packed_a_bytes(std::int64_t m, std::int64_t k) const;
   std::size_t packed_b_bytes(std::int64_t n, std::int64_t k) const;
 
@@ -54,8 +55,8 @@ class TileGemm {
   void pack_b(const GemmOperand& b, std::int64_t first, std::int64_t count, std::int64_t k0, std::int64_t k,
               void* out) const;
 
-  // c[m,n] (row pitch ldc floats, 64-byte aligned base) = or += packed a[m,k] · packed b[k,n]. Writes exactly m × n.
-  // k = 0 without `accumulate` writes zeros.
+  // c[m,n] (row pitch ldc floats; fastest from a 64-byte aligned base) = or += packed a[m,k] · packed b[k,n]. Writes
+  // exactly m × n. k = 0 without `accumulate` writes zeros.
   void multiply(std::int64_t m, std::int64_t n, std::int64_t k, const void* packed_a, const void* packed_b, float* c,
                 std::int64_t ldc, bool accumulate) const;
 
