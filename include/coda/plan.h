@@ -37,7 +37,9 @@ struct BufferRef {
   BufferId buffer = -1;
   Dim first_col = 0;
   std::optional<Dim> cols = std::nullopt;  // all from first_col on, if empty
-  bool chunk = false;                      // rows [i·chunk, …) of the loop around the step
+  // The current chunk's rows of the loop around the step: rows [i·chunk, …) of a buffer that has the loop's rows, the
+  // first rows of a buffer that has only `chunk` rows (the loop's scratch).
+  bool chunk = false;
   BufferRef() = default;
   BufferRef(BufferId b) : buffer(b) {}  // NOLINT: a whole buffer is the common case
   BufferRef(BufferId b, Dim first, Dim count) : buffer(b), first_col(std::move(first)), cols(std::move(count)) {}
@@ -53,12 +55,14 @@ struct ProgramStep {
   std::map<std::string, BufferRef> inputs;   // by the program's input name
   std::map<std::string, BufferRef> outputs;  // by output name; an output that nobody wants may be left out
   std::map<std::string, double> consts;      // launch constants
-  std::map<std::string, Dim> sizes;          // program sizes that no shape fixes (hd, …), in the plan's sizes
+  // The program's sizes in the plan's. A caller gives those that no shape fixes; Plan::run finds the rest, so that a
+  // step of a plan has them all.
+  std::map<std::string, Dim> sizes;
 };
 
 enum class OpaqueKind : std::uint8_t {
-  kAttention,      // q, k, v → o, lse               causal, grouped-query; sizes: batch, heads, kv_heads
-  kAttentionGrad,  // q, k, v, o, lse, do → dq, dk, dv
+  kAttention,      // q, k, v → o, lse f32[M,heads]    causal, grouped-query; sizes: batch, heads, kv_heads
+  kAttentionGrad,  // q, k, v, o, lse, do → dq, dk, dv   the same sizes
   kScatterSum,     // g [T,C], index i32[T,1] → table [S,C] fp32, added to what it holds, in row order
   kZero,           // → any number of buffers, filled with zeros
 };
@@ -92,7 +96,9 @@ class Plan {
   explicit Plan(std::string name) : name_(std::move(name)) {}
 
   BufferId buffer(const std::string& buffer_name, DType dtype, const DimArg& rows, const DimArg& cols, BufferRole role);
-  // Checks names, dtypes and, symbolically, that every buffer of the program is bound once. Error otherwise.
+  // Error, naming step and buffer, if a name is unknown, an input or launch constant unbound, a dtype or (symbolically)
+  // a shape wrong, an input written, something read before it is written, or memory both read and written: that takes
+  // an output declared `over` the input, bound to the same temporary.
   void run(ProgramStep step, const std::string& scope = "");
   void call(OpaqueStep step, const std::string& scope = "");
   void begin_rows(const Dim& rows, std::int64_t chunk);
@@ -107,19 +113,35 @@ class Plan {
   const RowLoop* loop_of(int step) const;
   std::vector<Lifetime> lifetimes() const;  // by buffer
   std::vector<std::string> free_sizes() const;
+  // Whether `r`, in a step of this loop, means the first rows of a scratch buffer.
+  bool is_scratch(const BufferRef& r, const RowLoop& loop) const;
+  // Error if an output is never written or a loop still open. Whoever runs, costs or prints a plan calls it.
+  void check_complete() const;
 
  private:
+  void check_ref(const std::string& step, const BufferRef& r) const;
+  void check_read(const std::string& step, const BufferRef& r) const;
+  void check_write(const std::string& step, const BufferRef& r, bool accumulate) const;
+  void check_aliases(const std::string& step, const ProgramStep& s) const;
+  void check_opaque(const std::string& step, const OpaqueStep& s) const;
+  void bind(const std::string& step, ProgramStep& s) const;
+  Dim rows_of(const BufferRef& r) const;  // of a step that is being added
+  Dim cols_of(const BufferRef& r) const;
+  void append(Step step, const std::vector<BufferRef>& written);
+
   std::string name_;
   std::vector<Buffer> buffers_;
   std::vector<Step> steps_;
   std::vector<RowLoop> loops_;
+  std::vector<bool> written_;  // by buffer
   bool in_loop_ = false;
 };
 
-// One program as a plan: every input and output a buffer of its name.
+// One program as a plan: every input and output a buffer of its name (an output that is called like an input:
+// "out.<name>"), every size its own.
 Plan single_program_plan(const Program& p, const std::map<std::string, double>& consts);
 
-// The sizes of one program step once the plan's sizes are known (`chunk_rows`: rows of the current chunk).
+// The sizes of one program step of `plan` once the plan's sizes are known (`chunk_rows`: rows of the current chunk).
 Sizes step_sizes(const Plan& plan, const ProgramStep& step, const Sizes& sizes, std::int64_t chunk_rows);
 
 }  // namespace coda
