@@ -18,6 +18,16 @@ namespace {
 constexpr std::size_t kLineWidth = 100;   // inputs and outputs share a line up to here …
 constexpr std::size_t kInlineWidth = 88;  // … and an inner expression has no name of its own up to here
 
+template <class Texts>
+std::string join(const Texts& texts, std::string_view between) {
+  std::string all;
+  for (const std::string& t : texts) {
+    if (!all.empty()) all += between;
+    all += t;
+  }
+  return all;
+}
+
 class Printer {
  public:
   explicit Printer(const Graph& g)
@@ -148,7 +158,7 @@ class Printer {
   }
 
   static Piece call(std::string_view name, const std::vector<std::string>& arguments) {
-    return {fmt::format("{}({})", name, fmt::join(arguments, ", ")), precedence::kAtom, std::nullopt, false};
+    return {fmt::format("{}({})", name, join(arguments, ", ")), precedence::kAtom, std::nullopt, false};
   }
 
   Piece infix(const Node& n, const Infix& entry) {
@@ -247,7 +257,7 @@ class Printer {
       piece(v).text = names.back();
     }
     bool integer = n.op == Op::kLiteral && n.attrs.dtype == DType::kI32;
-    body_ += fmt::format("{} = {}\n", fmt::join(names, ", "), integer ? call("literal", {p.text, "i32"}).text : p.text);
+    body_ += fmt::format("{} = {}\n", join(names, ", "), integer ? call("literal", {p.text, "i32"}).text : p.text);
   }
 
   // Declarations -------------------------------------------------------------------------------------------------
@@ -276,13 +286,13 @@ class Printer {
       for (const Dim& d : n.attrs.dims)
         for (const std::string& s : d.symbols())
           if (!declared.count(s)) mentioned.insert(s);
-    if (!mentioned.empty()) text_ += fmt::format("size {}\n", fmt::join(mentioned, ", "));
+    if (!mentioned.empty()) text_ += fmt::format("size {}\n", join(mentioned, ", "));
   }
 
   std::string dims_text(const std::vector<Dim>& dims) const {
     std::vector<std::string> parts;
     for (const Dim& d : dims) parts.push_back(size_text(d));
-    return fmt::format("[{}]", fmt::join(parts, ","));
+    return fmt::format("[{}]", join(parts, ","));
   }
 
   void inputs() {
