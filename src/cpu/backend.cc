@@ -39,6 +39,7 @@ struct Ref {
   BufferId buffer = -1;
   std::int64_t first_col = 0, cols = 0;
   bool chunk = false;
+  bool scratch = false;  // a chunk of the loop's scratch: its first rows
 };
 
 struct IndexCheck {
@@ -104,19 +105,20 @@ class CpuExecutable : public Executable {
   }
 
  private:
-  Ref resolve(const BufferRef& r) const {
+  Ref resolve(const BufferRef& r, const RowLoop* loop) const {
     std::int64_t first = r.first_col.eval(sizes_);
     std::int64_t cols = r.cols ? r.cols->eval(sizes_) : plan_.at(r.buffer).cols.eval(sizes_) - first;
-    return {r.buffer, first, cols, r.chunk};
+    return {r.buffer, first, cols, r.chunk, loop != nullptr && plan_.is_scratch(r, *loop)};
   }
 
   PreparedStep prepare(int number) const {
     const Step& step = plan_.steps()[idx(number)];
+    const RowLoop* loop = plan_.loop_of(number);
     PreparedStep p;
     if (const auto* opaque = std::get_if<OpaqueStep>(&step.what)) {
       p.opaque = opaque;
-      for (const BufferRef& r : opaque->inputs) p.inputs.emplace_back(resolve(r));
-      for (const BufferRef& r : opaque->outputs) p.outputs.emplace_back(resolve(r));
+      for (const BufferRef& r : opaque->inputs) p.inputs.emplace_back(resolve(r, loop));
+      for (const BufferRef& r : opaque->outputs) p.outputs.emplace_back(resolve(r, loop));
       for (const Dim& d : opaque->sizes) p.sizes.push_back(d.eval(sizes_));
       if (opaque->kind == OpaqueKind::kScatterSum)
         p.checks.push_back({*p.inputs[1], plan_.at(p.inputs[1]->buffer).name, "rows of " + plan_.at(p.outputs[0]->buffer).name,
@@ -128,16 +130,16 @@ class CpuExecutable : public Executable {
     const Graph& g = program.program.expanded();
     for (const Input& in : g.inputs()) {
       auto it = program.inputs.find(in.name);
-      p.inputs.push_back(it == program.inputs.end() ? std::optional<Ref>() : resolve(it->second));
+      p.inputs.push_back(it == program.inputs.end() ? std::optional<Ref>() : resolve(it->second, loop));
       auto c = program.consts.find(in.name);
       p.consts.push_back(c == program.consts.end() ? 0 : c->second);
     }
     for (const Output& out : g.outputs()) {
       auto it = program.outputs.find(out.name);
-      p.outputs.push_back(it == program.outputs.end() ? std::optional<Ref>() : resolve(it->second));
+      p.outputs.push_back(it == program.outputs.end() ? std::optional<Ref>() : resolve(it->second, loop));
     }
     std::set<std::int64_t> rows{0};
-    if (const RowLoop* loop = plan_.loop_of(number)) {
+    if (loop != nullptr) {
       std::int64_t total = loop->rows.eval(sizes_);
       rows.clear();
       if (total >= loop->chunk) rows.insert(loop->chunk);
@@ -177,7 +179,7 @@ class CpuExecutable : public Executable {
   TensorView view(const Ref& r, std::int64_t row0, std::int64_t rows) const {
     TensorView v = views_[idx(r.buffer)];
     if (r.first_col != 0 || r.cols != v.cols) v = v.col_range(r.first_col, r.cols);
-    return r.chunk ? v.row_range(row0, rows) : v;
+    return r.chunk ? v.row_range(r.scratch ? 0 : row0, rows) : v;
   }
 
   void check(const IndexCheck& c) const { cpu::check_index(c.called, view(c.ref, 0, 0), c.of, c.bound, c.ignored); }
