@@ -8,7 +8,7 @@
 #include <random>
 
 #include "coda/error.h"
-#include "plan/lower.h"
+#include "ir/index_rules.h"
 
 namespace coda::check {
 namespace {
@@ -146,10 +146,13 @@ bool Tensor::guards_intact() const {
 
 Arrays make_values(const Graph& g, const Sizes& sizes, Values kind, std::uint64_t seed) {
   Arrays values;
-  std::vector<IndexRule> rules = index_rules(Program(g));
+  std::vector<IndexRule> rules = index_rules(g);
   auto fill = [&](const std::string& called, DType dtype, const Type& t, std::int64_t bound, bool ignorable) {
     Random random(seed_of(called, seed));
     Array a(t.rows.eval(sizes), t.groups.eval(sizes), t.cols.eval(sizes));
+    // Softmax from kept statistics: a maximum like that of logits which are sums of K products.
+    double spread = std::sqrt(static_cast<double>(sizes.count("K") ? std::max<std::int64_t>(sizes.at("K"), 1) : 1));
+    auto row_maximum = [&](double n) { return (2 + 0.5 * n) * spread; };
     bool vector = t.rows.is_one() || t.width().is_one();
     std::int64_t i = 0;
     for (double& x : a.data) {
@@ -163,7 +166,7 @@ Arrays make_values(const Graph& g, const Sizes& sizes, Values kind, std::uint64_
         x = vector ? static_cast<double>(1 + (i - 1) % 127) : static_cast<double>(random.integer(-2, 2));
       } else {
         double n = random.normal();
-        x = is_positive(called) ? 0.25 + std::fabs(n) : n;
+        x = is_positive(called) ? 0.25 + std::fabs(n) : called == "m" ? row_maximum(n) : n;
         x = round_to(dtype, x);
       }
     }

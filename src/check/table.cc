@@ -7,7 +7,7 @@
 
 #include "check/case.h"
 #include "coda/error.h"
-#include "plan/lower.h"
+#include "ir/index_rules.h"
 #include "plan/program_library.h"
 
 namespace coda::check {
@@ -71,7 +71,7 @@ std::optional<Sizes> fitted(const Program& p, const Edge& e) {
     for (auto& [name, value] : sizes)
       if (!is_rows(name) && name != "hd" && name != "rd" && name != "S" && value % 2 != 0) ++value;
   if (!sizes_fit(g, sizes)) return std::nullopt;
-  for (const IndexRule& r : index_rules(p))  // rows that index a table of no rows can't exist
+  for (const IndexRule& r : index_rules(g))  // rows that index a table of no rows can't exist
     if (r.bound.eval(sizes) == 0 && g.value(g.inputs()[static_cast<std::size_t>(r.input)].value).type.rows.eval(sizes) > 0)
       return std::nullopt;
   return sizes;

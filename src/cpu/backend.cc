@@ -13,6 +13,7 @@
 #include "cpu/checks.h"
 #include "cpu/kernel.h"
 #include "cpu/opaque.h"
+#include "ir/index_rules.h"
 #include "plan/arena.h"
 
 namespace coda {
@@ -147,7 +148,7 @@ class CpuExecutable : public Executable {
     }
     for (std::int64_t r : rows)
       p.kernels[r] = std::make_unique<ProgramKernel>(program.program, step_sizes(plan_, program, sizes_, r), kernel_options_);
-    for (const IndexRule& rule : index_rules(program.program)) {
+    for (const IndexRule& rule : index_rules(g)) {
       const Input& in = g.inputs()[idx(rule.input)];
       Ref ref = *p.inputs[idx(rule.input)];
       std::int64_t any_rows = rows.empty() ? 0 : *rows.begin();
@@ -182,7 +183,7 @@ class CpuExecutable : public Executable {
     return r.chunk ? v.row_range(r.scratch ? 0 : row0, rows) : v;
   }
 
-  void check(const IndexCheck& c) const { cpu::check_index(c.called, view(c.ref, 0, 0), c.of, c.bound, c.ignored); }
+  void check(const IndexCheck& c) const { cpu::check_indices(c.called, view(c.ref, 0, 0), c.of, c.bound, c.ignored); }
 
   void run_step(const PreparedStep& s, std::int64_t row0, std::int64_t rows) {
     for (const IndexCheck& c : s.checks)

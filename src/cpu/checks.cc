@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "coda/error.h"
+#include "ir/index_rules.h"
 
 namespace coda::cpu {
 
@@ -42,15 +43,10 @@ void check_bindings(const Plan& plan, const Sizes& sizes, const Bindings& bindin
   }
 }
 
-void check_index(const std::string& called, const TensorView& index, const std::string& of, std::int64_t bound,
-                 const std::vector<std::int64_t>& ignored) {
-  for (std::int64_t r = 0; r < index.rows; ++r) {
-    std::int64_t x = static_cast<const std::int32_t*>(index.data)[index.offset(r, 0)];
-    if ((x >= 0 && x < bound) || std::find(ignored.begin(), ignored.end(), x) != ignored.end()) continue;
-    std::string allowed = fmt::format("0 to {} ({} {})", bound - 1, bound, of);
-    if (!ignored.empty()) allowed += fmt::format(", or {}", fmt::join(ignored, ", "));
-    throw Error({called, fmt::format("{} in row {}", x, r), allowed, ""});
-  }
+void check_indices(const std::string& called, const TensorView& index, const std::string& of, std::int64_t bound,
+                   const std::vector<std::int64_t>& ignored) {
+  for (std::int64_t r = 0; r < index.rows; ++r)
+    check_index(called, of, bound, ignored, r, static_cast<const std::int32_t*>(index.data)[index.offset(r, 0)]);
 }
 
 }  // namespace coda::cpu

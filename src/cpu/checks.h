@@ -6,7 +6,6 @@
 #include "coda/plan.h"
 #include "coda/runtime.h"
 #include "cpu/views.h"
-#include "plan/lower.h"
 
 namespace coda::cpu {
 
@@ -14,7 +13,7 @@ namespace coda::cpu {
 void check_bindings(const Plan& plan, const Sizes& sizes, const Bindings& bindings);
 
 // Values of an i32 tensor against a rule; `called` names the tensor, `ignored` are further allowed values.
-void check_index(const std::string& called, const TensorView& index, const std::string& of, std::int64_t bound,
-                 const std::vector<std::int64_t>& ignored);
+void check_indices(const std::string& called, const TensorView& index, const std::string& of, std::int64_t bound,
+                   const std::vector<std::int64_t>& ignored);
 
 }  // namespace coda::cpu

@@ -33,7 +33,11 @@ class Compiler {
       case Op::kPairs: i.kind = InstrKind::kPairs; break;
       case Op::kInterleave:
         i.kind = InstrKind::kInterleave;
-        for (int& v : i.in) v = whole_rows(spread(v, i.out[0]), i.out[0]);
+        for (int& v : i.in) {
+          LoweredValue half = at(i.out[0]).shape;
+          half.cols /= 2;
+          v = whole_rows(spread(v, half), i.out[0]);
+        }
         break;
       case Op::kGroup:
       case Op::kFlat: return alias(op);
@@ -105,17 +109,16 @@ class Compiler {
 
   void map(Instr& i) {
     i.kind = InstrKind::kMap;
-    for (int& v : i.in) v = spread(v, i.out[0]);
+    for (int& v : i.in) v = spread(v, at(i.out[0]).shape);
     Elem elem = at(i.in.back()).shape.elem;  // of what is compared; of a branch of where
     i.map = i.op.op == Op::kCast ? ops_.cast(elem, i.op.attrs.dtype) : ops_.map(i.op.op, elem);
     CODA_CHECK(i.map != nullptr, "no vector operation for " + std::string(row(i.op.op).name));
     emit(std::move(i));
   }
 
-  // The operand as columns that line up with the result's: repeats what is per group or the same for every group.
-  int spread(int operand, int result) {
-    const LoweredValue& in = at(operand).shape;
-    const LoweredValue out = at(result).shape;
+  // The operand as columns that line up with a result of shape `out`: repeats what is per group or the same for every group.
+  int spread(int operand, const LoweredValue out) {
+    const LoweredValue in = at(operand).shape;
     bool per_group = in.per_unit && in.cols == 1 && out.cols != 1;
     bool per_column = !in.per_unit && in.cols != 1 && out.per_unit;
     bool whole_groups = whole_ && in.groups == 1 && out.groups > 1 && in.cols != 1;

@@ -33,7 +33,7 @@ enum class Level : std::uint8_t {
 };
 
 struct Instr {
-  InstrKind kind;
+  InstrKind kind = InstrKind::kNumber;
   Level level = Level::kOnce;
   MapFn map = nullptr;
   std::vector<int> in, out;  // values of the code

@@ -10,6 +10,7 @@
 #include "coda/error.h"
 #include "ir/composites.h"
 #include "ir/eval.h"
+#include "ir/index_rules.h"
 
 namespace coda {
 namespace {
@@ -147,6 +148,19 @@ void check_integer_input(const Input& in, const Array& a) {
   }
 }
 
+// Targets and indices that are inputs (those of composites and gathers that are computed are checked where they are used).
+void check_index_inputs(const Graph& g, const Arrays& inputs, const Sizes& sizes) {
+  for (const IndexRule& rule : index_rules(g)) {
+    std::vector<std::int64_t> ignored = rule.ignore_values;
+    for (int i : rule.ignore_inputs)
+      ignored.push_back(static_cast<std::int64_t>(inputs.at(g.inputs()[static_cast<std::size_t>(i)].name).data[0]));
+    const std::string& name = g.inputs()[static_cast<std::size_t>(rule.input)].name;
+    const Array& index = inputs.at(name);
+    for (std::size_t r = 0; r < index.data.size(); ++r)
+      check_index(name, rule.of, rule.bound.eval(sizes), ignored, static_cast<std::int64_t>(r), static_cast<std::int64_t>(index.data[r]));
+  }
+}
+
 std::string names_of(const Graph& g) {
   std::string names;
   for (const Input& in : g.inputs()) names += (names.empty() ? "" : ", ") + in.name;
@@ -217,6 +231,7 @@ std::vector<Array> run_graph(const Graph& g, const Arrays& inputs, const Sizes& 
   Sizes sizes = sizes_of(g, inputs, given);
   Run run(g, sizes, options);
   for (const Input& in : g.inputs()) run.value(in.value) = load(g, in, inputs.at(in.name), sizes, options);
+  check_index_inputs(g, inputs, sizes);
   return run.run();
 }
 

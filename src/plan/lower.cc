@@ -225,7 +225,7 @@ class StripBuilder {
   int add(ValueId v, std::size_t piece, bool mine) {
     LoweredValue lv;
     lv.elem = s_.type(v).elem;
-    lv.per_row = s_.per_row(v);
+    lv.per_row = s_.per_row(v) || s_.tile(v);  // a GEMM of one row is still a tile
     lv.per_unit = mine;
     lv.cols = s_.of(v).cols;
     bool grouped = s_.grouped(v);
@@ -466,41 +466,5 @@ class Lowering {
 }  // namespace
 
 LoweredProgram lower(const Program& p, const Sizes& sizes) { return Lowering(p, sizes).run(); }
-
-std::vector<IndexRule> index_rules(const Program& p) {
-  const Graph& g = p.expanded();
-  std::vector<IndexRule> rules;
-  auto input_of = [&](ValueId v) {
-    for (std::size_t i = 0; i < g.inputs().size(); ++i)
-      if (g.inputs()[i].value == v) return static_cast<int>(i);
-    return -1;
-  };
-  for (const Node& n : g.nodes()) {
-    if (n.op == Op::kGather) {
-      const Input* table = g.as_input(n.operands[0]);
-      rules.push_back({input_of(n.operands[1]), table->dims.front(), "rows of " + table->name, {}, {}});
-    }
-    if (n.op != Op::kEq) continue;
-    for (int side : {0, 1}) {
-      const Node& other = g.def(n.operands[idx(1 - side)]);
-      if (other.op != Op::kCol || input_of(n.operands[idx(side)]) < 0) continue;
-      rules.push_back({input_of(n.operands[idx(side)]), g.value(other.results[0]).type.cols, "columns", {}, {}});
-    }
-  }
-  // Numbers that the same input is compared with are allowed too: they mean "ignored".
-  for (const Node& n : g.nodes()) {
-    if (n.op != Op::kEq && n.op != Op::kNe) continue;
-    for (int side : {0, 1}) {
-      int input = input_of(n.operands[idx(side)]);
-      ValueId other = n.operands[idx(1 - side)];
-      for (IndexRule& r : rules) {
-        if (r.input != input || input < 0) continue;
-        if (g.def(other).op == Op::kLiteral) r.ignore_values.push_back(static_cast<std::int64_t>(g.def(other).attrs.number));
-        if (const Input* in = g.as_input(other); in != nullptr && in->is_const) r.ignore_inputs.push_back(input_of(other));
-      }
-    }
-  }
-  return rules;
-}
 
 }  // namespace coda

@@ -28,7 +28,7 @@ struct LoweredValue {
 };
 
 struct LoweredOp {
-  Op op;
+  Op op = Op::kInput;
   Attrs attrs;
   std::vector<int> in, out;   // values of the strip (or of the finish list)
   int input = -1;             // kInput, kGather: index in Graph::inputs of the tensor (table) read
@@ -75,7 +75,7 @@ struct Strip {
 
 // A reduction of tile values to stage finish, merged over the pieces that strips contribute (in strip order).
 struct Reduction {
-  Op op;
+  Op op = Op::kReduceSum;
   Axis axis = Axis::kN;            // kN, kM or kMN
   bool has_payload = false;
   std::int64_t rows = 0, width = 0;  // of what is reduced
@@ -92,15 +92,5 @@ struct LoweredProgram {
 };
 
 LoweredProgram lower(const Program& p, const Sizes& sizes);
-
-// An i32 input whose values must lie in [0, bound), or be one of the numbers it is also compared with (ignore_index).
-struct IndexRule {
-  int input = -1;
-  Dim bound;
-  std::string of;                 // "rows of table cos", "columns of z"
-  std::vector<int> ignore_inputs; // launch constants, by index in Graph::inputs
-  std::vector<std::int64_t> ignore_values;
-};
-std::vector<IndexRule> index_rules(const Program& p);
 
 }  // namespace coda
