@@ -300,9 +300,13 @@ TEST_CASE("a Program is differentiated as the graph it is; an output that accumu
   Val u = noise.apply1(Op::kUniform,
                        {noise.input("seed", DType::kI32, {1, 1}), noise.input("offset", DType::kI32, {1, 1})});
   Val kept = binary(Op::kGe, u, noise.literal(0.5));
-  noise.output("y", DType::kF32, {"M", "N"}, where(kept, noise.input("bias", DType::kF32, {1, "N"}), noise.literal(0)));
+  Val y = where(kept, noise.input("bias", DType::kF32, {1, "N"}), noise.literal(0));
+  noise.output("y", DType::kF32, {"M", "N"}, y);
+  noise.output("s", DType::kF32, sum(Axis::kM, y));
   Graph g = noise.build_graph();  // rows are known only from the declared output
   CHECK(test::gradient_error(g, {{"M", 5}, {"N", 3}}, 6) < 1e-7);
+  Graph of_s = gradient(g, {"bias"}, {"s"});  // which is not in this one
+  CHECK(test::gradient_error(g, of_s, test::random_inputs(g, {{"M", 5}, {"N", 3}}, 6), {{"M", 5}, {"N", 3}}, 6) < 1e-7);
 }
 
 TEST_CASE("backpropagate inside a builder") {

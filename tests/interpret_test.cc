@@ -280,6 +280,10 @@ TEST_CASE("kStores: exact until the store, which rounds once") {
   CHECK(stored.at("sum").at(0, 0) == value);
   in["x"].at(0, 0) = 1 + 0x1p-9;  // no bf16 number: memory holds 1
   CHECK(interpret(g, in, {}, rounding(Rounding::kStores)).at("total").at(0, 0) == value);
+  // The old contents are fp32 numbers too: 2^-24 makes a tie with 1, a little more would not.
+  in["x"] = array(1, 3, {1, 0, 0});
+  in["sum"].at(0, 0) = 0x1p-24 + 0x1p-50;
+  CHECK(interpret(g, in, {}, rounding(Rounding::kStores)).at("sum").at(0, 0) == 1);
 }
 
 TEST_CASE("casts and literals round except under kExact") {
@@ -421,6 +425,28 @@ TEST_CASE("C23: rotary embedding of every head, both pairings, partial") {
     Arrays d = interpret(gradient(g, {"zq", "zk"}), back);
     CHECK(d.at("d_zq").data == q.data);
     CHECK(d.at("d_zk").data == k.data);
+  }
+}
+
+TEST_CASE("norms, written out") {
+  GraphBuilder b("norms");
+  Val x = b.input("x", DType::kF32, {"M", 2, "hd"}), eps = b.launch_const("eps", DType::kF32);
+  Val gamma = b.input("gamma", DType::kF32, {1, "hd"}), beta = b.input("beta", DType::kF32, {1, "hd"});
+  b.output("qk", DType::kF32, b.apply1(Op::kQkNorm, {x, gamma, eps}));
+  b.output("rms", DType::kF32, b.apply1(Op::kRmsnorm, {x, gamma, eps}));
+  b.output("layer", DType::kF32, b.apply1(Op::kLayernorm, {x, gamma, beta, eps}));
+  Array a(1, 2, 2);
+  a.data = {3, 5, 1, 7};
+  Arrays y = interpret(
+      b.build_graph(),
+      {{"x", a}, {"gamma", array(1, 2, {2, 10})}, {"beta", array(1, 2, {0.5, -1})}, {"eps", array(1, 1, {4})}});
+  // Squares: 34 and 50 in the groups, 84 in the row; mean 4, squared distances 20.
+  for (std::size_t i = 0; i < 4; ++i) {
+    double g = i % 2 == 0 ? 2 : 10, shift = i % 2 == 0 ? 0.5 : -1;
+    CHECK(y.at("qk").data[i] == doctest::Approx(a.data[i] * g / std::sqrt((i < 2 ? 34 : 50) / 2.0 + 4)).epsilon(1e-14));
+    CHECK(y.at("rms").data[i] == doctest::Approx(a.data[i] * g / std::sqrt(84 / 4.0 + 4)).epsilon(1e-14));
+    CHECK(y.at("layer").data[i] ==
+          doctest::Approx((a.data[i] - 4) * g / std::sqrt(20 / 4.0 + 4) + shift).epsilon(1e-14));
   }
 }
 

@@ -24,7 +24,7 @@ class Reverse {
     for (std::size_t i = first; i < last; ++i) {
       const Node& n = node(i);
       for (ValueId v : n.results)
-        if (depends(n) && is_float(v) && !b_.value(v).frozen) active_.insert(v);
+        if (depends(n) && is_float(v)) active_.insert(v);
     }
   }
 
