@@ -89,6 +89,7 @@ TEST_CASE("validation batches lie in the validation part and cover it") {
   TokenData data({.path = dir / "t.txt", .sequence = 4, .validation = 0.2});
   CHECK(data.train_size() == 200);
   CHECK(data.validation_sequences() == 12);  // 49 inputs have a successor
+  CHECK(TokenData({.path = dir / "t.txt", .sequence = 5, .validation = 0.2}).validation_sequences() == 9);
   std::vector<std::int32_t> x(3 * 4), y(3 * 4);
   std::multiset<std::int32_t> starts;
   for (std::int64_t i = 0; i < 4; ++i) {
