@@ -29,7 +29,7 @@ template <class Visit>
 void for_each_run(const EvalFrame& f, const Array& x, Visit visit) {
   for (std::size_t o = 0; o < f.out[0].data.size(); ++o) {
     Strided run = run_of(x, f.attrs.axis, static_cast<std::int64_t>(o));
-    visit(o, run.count, [&x, run](std::int64_t i) { return static_cast<std::size_t>(run.first + i * run.step); });
+    visit(o, run.count, [run](std::int64_t i) { return static_cast<std::size_t>(run.first + i * run.step); });
   }
 }
 
