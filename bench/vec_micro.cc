@@ -1,6 +1,6 @@
 // Times the vector operations of src/cpu/vec on a block in the first-level cache, in ns per element (best of several
 // runs): coda_vec_micro [rows] [columns]; CODA_ISA chooses the instruction set. Not part of the tests; results:
-// docs/decisions/0006-cpu-vector-operations.md.
+// docs/decisions/0003-cpu-vector-operations.md.
 #include <fmt/format.h>
 
 #include <algorithm>
