@@ -103,6 +103,7 @@ class Plan {
   void call(OpaqueStep step, const std::string& scope = "");
   void begin_rows(const Dim& rows, std::int64_t chunk);
   void end_rows();
+  void begin_backward();  // the steps from here on are the backward: for costs and explain
 
   const std::string& name() const { return name_; }
   const std::vector<Buffer>& buffers() const { return buffers_; }
@@ -113,6 +114,7 @@ class Plan {
   const RowLoop* loop_of(int step) const;
   std::vector<Lifetime> lifetimes() const;  // by buffer
   std::vector<std::string> free_sizes() const;
+  int backward_start() const { return backward_start_ < 0 ? static_cast<int>(steps_.size()) : backward_start_; }
   // Whether `r`, in a step of this loop, means the first rows of a scratch buffer.
   bool is_scratch(const BufferRef& r, const RowLoop& loop) const;
   // Error if an output is never written or a loop still open. Whoever runs, costs or prints a plan calls it.
@@ -134,6 +136,7 @@ class Plan {
   std::vector<Step> steps_;
   std::vector<RowLoop> loops_;
   std::vector<bool> written_;  // by buffer
+  int backward_start_ = -1;
   bool in_loop_ = false;
 };
 

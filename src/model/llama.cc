@@ -27,12 +27,15 @@ void check_llama(const LlamaConfig& c) {
   at_least("vocab", c.vocab, 1);
   at_least("context", c.context, 1);
   at_least("head_chunk", c.head_chunk, 0);
-  if (c.head_dim % 2 != 0) throw Error({"head_dim", std::to_string(c.head_dim), "an even number: rotations pair its columns", ""});
+  if (c.head_dim % 2 != 0)
+    throw Error({"head_dim", std::to_string(c.head_dim), "an even number: rotations pair its columns", ""});
   if (c.heads % c.kv_heads != 0)
     throw Error({"kv_heads", fmt::format("{} for {} heads", c.kv_heads, c.heads), "a divisor of heads", ""});
   if (!(c.eps > 0) || !std::isfinite(c.eps)) throw Error({"eps", fmt::format("{}", c.eps), "a number above 0", ""});
-  if (!(c.rope_base > 0) || !std::isfinite(c.rope_base)) throw Error({"rope_base", fmt::format("{}", c.rope_base), "a number above 0", ""});
-  if (c.ignore >= 0 && c.ignore < c.vocab) throw Error({"ignore", std::to_string(c.ignore), "no class: below 0 or at least vocab", ""});
+  if (!(c.rope_base > 0) || !std::isfinite(c.rope_base))
+    throw Error({"rope_base", fmt::format("{}", c.rope_base), "a number above 0", ""});
+  if (c.ignore >= 0 && c.ignore < c.vocab)
+    throw Error({"ignore", std::to_string(c.ignore), "no class: below 0 or at least vocab", ""});
   if (!is_float(c.storage)) throw Error({"storage", std::string(name(c.storage)), "f32, bf16, f16", ""});
 }
 
@@ -63,8 +66,9 @@ Sizes llama_sizes(const LlamaConfig& c, std::int64_t batch, std::int64_t sequenc
   at_least("batch", batch, 1);
   at_least("sequence", sequence, 1);
   if (sequence > c.context)
-    throw Error({"sequence", fmt::format("{} positions", sequence), fmt::format("at most the context of {}", c.context), ""});
-  return {{"M", batch * sequence}, {"B", batch},     {"d", c.dim},       {"F", c.ff},    {"H", c.heads},
+    throw Error(
+        {"sequence", fmt::format("{} positions", sequence), fmt::format("at most the context of {}", c.context), ""});
+  return {{"M", batch * sequence}, {"B", batch},       {"d", c.dim},   {"F", c.ff},     {"H", c.heads},
           {"G", c.kv_heads},       {"hd", c.head_dim}, {"V", c.vocab}, {"S", c.context}};
 }
 

@@ -1,6 +1,6 @@
-// A Llama: its numbers, its parameters and their names, its rotary tables. Called by the plans of the model, the trainer
-// and whoever reads or writes weights. Pre-norm blocks: RMSNorm, rotary embeddings on halves, grouped-query attention,
-// SwiGLU; the head is a matrix of its own or the embedding (tied).
+// A Llama: its numbers, its parameters and their names, its rotary tables. Called by the plans of the model, the
+// trainer and whoever reads or writes weights. Pre-norm blocks: RMSNorm, rotary embeddings on halves, grouped-query
+// attention, SwiGLU; the head is a matrix of its own or the embedding (tied).
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@ namespace coda {
 
 struct LlamaConfig {
   std::int64_t layers = 2;
-  std::int64_t dim = 256;      // of the residual stream
-  std::int64_t ff = 704;       // of the gated unit
+  std::int64_t dim = 256;  // of the residual stream
+  std::int64_t ff = 704;   // of the gated unit
   std::int64_t heads = 4;
   std::int64_t kv_heads = 4;   // divides heads
   std::int64_t head_dim = 64;  // even
@@ -24,7 +24,7 @@ struct LlamaConfig {
   bool tied = false;           // the head is the embedding
   double eps = 1e-5;
   double rope_base = 10000;
-  std::int64_t ignore = -100;  // a target that does not count
+  std::int64_t ignore = -100;    // a target that does not count
   DType storage = DType::kBF16;  // of parameters and activations
   // Rows of logits that exist at a time in the head's backward; 0: as many as keep them within 32 MiB.
   std::int64_t head_chunk = 0;

@@ -1,6 +1,6 @@
-// The plans of a Llama, assembled by hand from the library's programs: one layer forward and backward, the whole model's
-// loss, and its loss with every gradient. Called by the trainer, `coda explain` and the benchmarks; what a compiler
-// derives is judged against them. Symbolic in the sizes of llama_sizes.
+// The plans of a Llama, assembled by hand from the library's programs: one layer forward and backward, the whole
+// model's loss, and its loss with every gradient. Called by the trainer, `coda explain` and the benchmarks; what a
+// compiler derives is judged against them. Symbolic in the sizes of llama_sizes.
 //
 // One layer, from attention's output y to the next layer's q, k, v, is 4 GEMMs forward and 8 backward, with no pass
 // forward and one backward (the rotation of what attention's backward returns). Kept for the backward: x1, x2, y, g, u,
@@ -12,13 +12,20 @@
 
 namespace coda {
 
+struct LlamaShape {  // of one layer; its sizes are free: llama_layer_sizes
+  DType dtype = DType::kBF16;
+  double eps = 1e-5;
+};
+Sizes llama_layer_sizes(std::int64_t tokens, std::int64_t d, std::int64_t ff, std::int64_t heads,
+                        std::int64_t kv_heads);
+
 // Inputs y, x0, wo, norm2, wg, wu, w2, norm1 and wq, wk, wv (of the next layer), pos, cos, sin; outputs x1, r1, g, u,
 // x2, r2, q, k, v.
-Plan llama_layer_forward(const LlamaConfig& c);
+Plan llama_layer_forward(const LlamaShape& shape);
 
 // From dq, dk, dv and dx (the gradient of x2 from above, without the norm's share) to dy and dx0; gradients of the
 // weights, fp32, are added to "grad.wo", "grad.norm2", ….
-Plan llama_layer_backward(const LlamaConfig& c);
+Plan llama_layer_backward(const LlamaShape& shape);
 
 // Inputs: the parameters, ids i32[M,1], targets i32[M,1], pos i32[M,1], cos, sin f32[S,hd/2]; output loss f32[M,1] of
 // every token, 0 where the target is c.ignore. The mean is the caller's.

@@ -227,6 +227,13 @@ void Plan::end_rows() {
     throw Error({"end_rows of plan " + name_, "a loop without a step", "at least one step", ""});
 }
 
+void Plan::begin_backward() {
+  if (in_loop_ || backward_start_ >= 0)
+    throw Error({"begin_backward of plan " + name_, in_loop_ ? "an open loop" : "a second call",
+                 "one call, outside loops", ""});
+  backward_start_ = static_cast<int>(steps_.size());
+}
+
 BufferId Plan::find(const std::string& buffer_name) const {
   for (std::size_t i = 0; i < buffers_.size(); ++i)
     if (buffers_[i].name == buffer_name) return static_cast<BufferId>(i);

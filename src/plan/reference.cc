@@ -20,7 +20,8 @@ class PlanRun {
       if (!sizes.count(s)) throw Error({"size " + s, "no value", "a value for every size of plan " + plan.name(), ""});
     for (const auto& [name, array] : inputs) {
       BufferId b = plan.find(name);
-      if (b < 0 || !is_given(plan.at(b))) throw Error({name, "no input of plan " + plan.name(), "its inputs and in-outs", ""});
+      if (b < 0 || !is_given(plan.at(b)))
+        throw Error({name, "no input of plan " + plan.name(), "its inputs and in-outs", ""});
     }
     for (std::size_t b = 0; b < memory_.size(); ++b) load(plan.buffers()[b], memory_[b], inputs);
   }
@@ -62,9 +63,11 @@ class PlanRun {
     Array own(b.rows.eval(sizes_), 1, b.cols.eval(sizes_), std::nan(""));
     if (is_given(b)) {
       auto it = inputs.find(b.name);
-      if (it == inputs.end()) throw Error({b.name, "missing", "a value for every input and in-out of plan " + plan_.name(), ""});
+      if (it == inputs.end())
+        throw Error({b.name, "missing", "a value for every input and in-out of plan " + plan_.name(), ""});
       if (it->second.rows != own.rows || it->second.width() != own.cols)
-        throw Error({b.name, fmt::format("[{},{}]", it->second.rows, it->second.width()), fmt::format("[{},{}]", own.rows, own.cols), ""});
+        throw Error({b.name, fmt::format("[{},{}]", it->second.rows, it->second.width()),
+                     fmt::format("[{},{}]", own.rows, own.cols), ""});
       own.data = it->second.data;
     }
     memory = std::move(own);
@@ -90,7 +93,8 @@ class PlanRun {
   void write(const BufferRef& r, const Window& w, const Array& a) {
     Array& m = memory_[static_cast<std::size_t>(r.buffer)];
     Range at = range(r, w);
-    CODA_CHECK(a.rows == at.rows && a.width() == at.cols, "a step's output has another shape than " + plan_.at(r.buffer).name);
+    CODA_CHECK(a.rows == at.rows && a.width() == at.cols,
+               "a step's output has another shape than " + plan_.at(r.buffer).name);
     for (std::int64_t i = 0; i < at.rows; ++i)
       for (std::int64_t j = 0; j < at.cols; ++j) m.at(at.row0 + i, at.col0 + j) = a.at(i, j);
   }
@@ -114,7 +118,8 @@ class PlanRun {
       if (!o.accumulate) continue;
       const Type& t = g.value(o.value).type;
       auto bound = s.outputs.find(o.name);
-      in[o.name] = bound == s.outputs.end() ? Array(t.rows.eval(sizes), 1, t.width().eval(sizes)) : read(bound->second, w);
+      in[o.name] =
+          bound == s.outputs.end() ? Array(t.rows.eval(sizes), 1, t.width().eval(sizes)) : read(bound->second, w);
     }
     Arrays out = interpret(g, in, sizes, options_);
     for (const auto& [name, r] : s.outputs) write(r, w, out.at(name));
@@ -169,7 +174,8 @@ class PlanRun {
 
 }  // namespace
 
-Arrays interpret_plan(const Plan& plan, const Arrays& inputs, const Sizes& sizes, const InterpretOptions& options, bool all) {
+Arrays interpret_plan(const Plan& plan, const Arrays& inputs, const Sizes& sizes, const InterpretOptions& options,
+                      bool all) {
   return PlanRun(plan, inputs, sizes, options).run(all);
 }
 
