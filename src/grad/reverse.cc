@@ -1,8 +1,6 @@
 // Reverse mode inside a builder: walks the nodes backwards and lets each op's derivative row hand the gradients of its
 // results to its operands. Composites use their own row, else their expansion. Gradients may stay narrower than their
 // value (constant along an axis) until somebody needs them whole. See include/coda/grad.h.
-#include <fmt/format.h>
-
 #include <map>
 #include <set>
 
