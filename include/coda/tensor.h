@@ -42,9 +42,6 @@ struct ByteRange {
 };
 ByteRange byte_range(const TensorView& v);
 
-// Whether two views share an element. Exact for strided views too: column ranges of one tensor do not overlap.
-bool overlap(const TensorView& a, const TensorView& b);
-
 // Throws Error naming `argument` if data is null (and the view not empty), misaligned for its dtype, has negative sizes or
 // blocks that don't divide. Outputs must in addition address every element once (`writable`).
 void check_view(const std::string& argument, const TensorView& v, bool writable);

@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
-#include <utility>
-#include <vector>
 
 #include "coda/error.h"
 
@@ -78,49 +76,6 @@ ByteRange byte_range(const TensorView& v) {
   span(std::min(v.cols, v.col_block), v.col_stride);
   span((v.cols + v.col_block - 1) / v.col_block, v.col_outer);
   return {base + low * size_of(v.dtype), base + (high + 1) * size_of(v.dtype)};
-}
-
-namespace {
-
-using Interval = std::pair<const char*, const char*>;
-
-// Every contiguous run of a view, sorted by address.
-std::vector<Interval> runs_of(const TensorView& v) {
-  std::vector<Interval> runs;
-  std::int64_t size = size_of(v.dtype), step = v.col_stride == 1 ? v.col_block : 1;
-  for (std::int64_t r = 0; r < v.rows; ++r)
-    for (std::int64_t c = 0; c < v.cols; c += step) {
-      const char* p = static_cast<const char*>(v.data) + size * v.offset(r, c);
-      runs.emplace_back(p, p + size * std::min(step, v.cols - c));
-    }
-  std::sort(runs.begin(), runs.end());
-  return runs;
-}
-
-// Two plain views that walk one tensor with the same pitch: their column ranges decide.
-bool ranges_of_one_tensor(const TensorView& a, const TensorView& b, bool& apart) {
-  if (a.dtype != b.dtype || !a.is_plain() || !b.is_plain() || a.col_stride != 1 || b.col_stride != 1) return false;
-  std::int64_t pitch = a.row_stride, bytes = static_cast<const char*>(b.data) - static_cast<const char*>(a.data);
-  if (pitch != b.row_stride || pitch < std::max(a.cols, b.cols) || bytes % size_of(a.dtype) != 0) return false;
-  std::int64_t shift = ((bytes / size_of(a.dtype)) % pitch + pitch) % pitch;
-  apart = shift >= a.cols && shift + b.cols <= pitch;
-  return apart;
-}
-
-}  // namespace
-
-bool overlap(const TensorView& a, const TensorView& b) {
-  ByteRange x = byte_range(a), y = byte_range(b);
-  if (x.begin >= y.end || y.begin >= x.end) return false;
-  bool apart = false;
-  if (ranges_of_one_tensor(a, b, apart)) return !apart;
-  std::vector<Interval> first = runs_of(a), second = runs_of(b);
-  std::size_t j = 0;
-  for (const Interval& i : first) {
-    while (j < second.size() && second[j].second <= i.first) ++j;
-    if (j < second.size() && second[j].first < i.second) return true;
-  }
-  return false;
 }
 
 void check_view(const std::string& argument, const TensorView& v, bool writable) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/overlap.h"
 #include "coda/error.h"
 #include "ir/index_rules.h"
 
@@ -37,7 +38,7 @@ void check_bindings(const Plan& plan, const Sizes& sizes, const Bindings& bindin
   for (const Bound& out : all) {
     if (out.buffer->role == BufferRole::kInput) continue;
     for (const Bound& other : all)
-      if (other.buffer != out.buffer && !out.view->empty() && !other.view->empty() && overlap(*out.view, *other.view))
+      if (other.buffer != out.buffer && !out.view->empty() && !other.view->empty() && views_overlap(*out.view, *other.view))
         throw Error({out.buffer->name, "memory that overlaps " + other.buffer->name, "outputs apart from every other tensor",
                      "Give it a buffer of its own."});
   }
