@@ -21,7 +21,7 @@ constexpr float kInf = std::numeric_limits<float>::infinity();
 
 TileMachine::TileMachine(const Code& code, const VecOps& ops, const Graph& graph, const std::vector<Reduction>& reductions,
                          std::int64_t max_rows, std::int64_t max_units)
-    : code_(code), ops_(ops), graph_(graph), reductions_(reductions), max_rows_(max_rows), places_(code.values.size()) {
+    : code_(code), ops_(ops), graph_(graph), reductions_(reductions), places_(code.values.size()) {
   std::int64_t widest = 1, fixed = 0, lanes = 0;
   for (const CodeValue& v : code.values) {
     std::int64_t n = v.columns(max_units);

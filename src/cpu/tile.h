@@ -71,7 +71,7 @@ class TileMachine {
   const Graph& graph_;
   const std::vector<Reduction>& reductions_;
   const RunArgs* args_ = nullptr;
-  std::int64_t max_rows_, block_rows_, pitch_, lane_size_;
+  std::int64_t block_rows_, pitch_, lane_size_;
   AlignedFloats lanes_, blocks_, fixed_;  // fixed_: the values of levels kOnce, kCols, kRows
   std::vector<Place> places_;
   std::vector<std::size_t> level_begin_;  // instruction ranges by level

@@ -74,7 +74,7 @@ std::map<std::string, Dim> check_given(const Program& p, const std::string& step
       continue;
     }
     auto where = std::find_if(p.graph().wheres().begin(), p.graph().wheres().end(),
-                              [&](const Where& w) { return w.size == name; });
+                              [&size = name](const Where& w) { return w.size == size; });
     if (where == p.graph().wheres().end())
       throw Error({step + ", size " + name, "no size of " + p.name(), fmt::format("{}", fmt::join(free, ", ")), ""});
     equations.push_back({&where_called, where->value, value});
