@@ -42,16 +42,9 @@ void run(const ExplainArgs& args) {
   std::vector<std::pair<std::string, Plan>> plans;
   Sizes sizes;
   if (args.file.empty()) {
-    LlamaConfig shape;
-    shape.layers = 1;
-    shape.dim = args.d;
-    shape.ff = args.ff;
-    shape.heads = args.heads;
-    shape.kv_heads = args.kv_heads;
-    shape.head_dim = args.d / args.heads;
-    shape.context = args.tokens;
-    shape.storage = parse_dtype(args.dtype);
-    sizes = llama_sizes(shape, 1, args.tokens);
+    LlamaShape shape;
+    shape.dtype = parse_dtype(args.dtype);
+    sizes = llama_layer_sizes(args.tokens, args.d, args.ff, args.heads, args.kv_heads);
     plans.emplace_back("forward", llama_layer_forward(shape));
     plans.emplace_back("backward", llama_layer_backward(shape));
   } else {

@@ -185,16 +185,9 @@ class Bench {
 
   void layer(DType dtype, int threads, LibraryGemm& library) {
     if (!wanted("layer forward") && !wanted("layer forward+backward")) return;
-    LlamaConfig shape;
-    shape.layers = 1;
-    shape.dim = options_.d;
-    shape.ff = options_.ff;
-    shape.heads = options_.heads;
-    shape.kv_heads = options_.kv_heads;
-    shape.head_dim = options_.d / options_.heads;
-    shape.context = options_.tokens;
-    shape.storage = dtype;
-    Sizes sizes = llama_sizes(shape, 1, options_.tokens);
+    LlamaShape shape;
+    shape.dtype = dtype;
+    Sizes sizes = llama_layer_sizes(options_.tokens, options_.d, options_.ff, options_.heads, options_.kv_heads);
     Plan forward = llama_layer_forward(shape), backward = llama_layer_backward(shape);
     Tensors forward_tensors(forward, sizes), backward_tensors(backward, sizes);
     auto f = backend_->prepare(forward, sizes), b = backend_->prepare(backward, sizes);
