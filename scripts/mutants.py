@@ -89,3 +89,11 @@ fault("the next panel of A is multiplied", "src/cpu/kernels/kernel_loop.h",
 fault("later K blocks overwrite instead of adding", "src/cpu/kernels/tile_gemm.cc",
       "packed_a, packed_b, c, ldc, accumulate);\n}", "packed_a, packed_b, c, ldc, accumulate && k == 0);\n}",
       "cpu_kernels_test")
+
+# --- src/cpu/attention
+fault("the running output is not rescaled when the maximum grows", "src/cpu/attention/forward.cc",
+      "w.o[r * width + c] *= w.alpha[r]", "w.o[r * width + c] *= 1", "attention_test")
+fault("queries see later keys of their block", "src/cpu/attention/forward.cc", "bool diagonal = j == block;",
+      "bool diagonal = false;", "attention_test")
+fault("the gradient takes the diagonal block for a whole one", "src/cpu/attention/backward.cc",
+      "bool diagonal = j == block;", "bool diagonal = false;", "attention_test")
