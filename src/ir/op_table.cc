@@ -34,6 +34,7 @@ constexpr unsigned kMapLinear = kMapTrait | kRowLinearTrait;
 constexpr unsigned kCommutes = kMapTrait | kCommutativeTrait;
 constexpr unsigned kShapeLinear = kShapeTrait | kRowLinearTrait;
 
+// clang-format off: a row a line
 const OpRow kRows[] = {
     // sources of values
     {.op = Op::kInput, .name = "input", .operands = 0},
@@ -114,6 +115,7 @@ const OpRow kRows[] = {
     {.op = Op::kAttentionGrad, .name = "attention_grad", .operands = 4, .traits = kOpaqueTrait, .type_rule = rules::attention_grad, .eval = eval::attention_grad},
     {.op = Op::kScatterSum, .name = "scatter_sum", .operands = 2, .traits = kOpaqueTrait, .type_rule = rules::scatter_sum, .eval = eval::scatter_sum, .grad = grads::scatter_sum},
 };
+// clang-format on
 
 }  // namespace
 
