@@ -34,7 +34,8 @@ constexpr unsigned kMapLinear = kMapTrait | kRowLinearTrait;
 constexpr unsigned kCommutes = kMapTrait | kCommutativeTrait;
 constexpr unsigned kShapeLinear = kShapeTrait | kRowLinearTrait;
 
-// clang-format off: a row a line
+// A row a line.
+// clang-format off
 const OpRow kRows[] = {
     // sources of values
     {.op = Op::kInput, .name = "input", .operands = 0},
