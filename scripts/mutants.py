@@ -97,3 +97,34 @@ fault("queries see later keys of their block", "src/cpu/attention/forward.cc", "
       "bool diagonal = false;", "attention_test")
 fault("the gradient takes the diagonal block for a whole one", "src/cpu/attention/backward.cc",
       "bool diagonal = j == block;", "bool diagonal = false;", "attention_test")
+
+# --- src/plan, src/model
+fault("an input of the plan may be written", "src/plan/plan.cc", "if (b.role == BufferRole::kInput)\n", "if (false)\n", "plan_test")
+fault("a temporary is read before it is written", "src/plan/plan.cc", "if (!holds_something)", "if (false)", "plan_test")
+fault("outputs share memory with inputs", "src/plan/plan.cc", "if (apart(out, in)) continue;", "continue;", "plan_test")
+fault("a loop's last chunk is all that an output keeps", "src/plan/plan.cc", "if (in_loop_ && !r.chunk && !accumulate &&",
+      "if (false && !r.chunk && !accumulate &&", "plan_test")
+fault("a buffer of the loop dies before the loop ends", "src/plan/plan.cc", "int last = loop == nullptr ? i : loop->last - 1;",
+      "int last = i;", "plan_test")
+fault("the program's sizes and the plan's mix by name", "src/plan/bind.cc",
+      'd = d.substitute(name, Dim::symbol("?" + name));', "d = d.substitute(name, value);", "plan_test")
+fault("a shape that contradicts another is accepted", "src/plan/bind.cc", "expected != e.in_plan)", "false)", "plan_test")
+fault("temporaries that are alive together share bytes", "src/plan/arena.cc",
+      "block.life.first <= other.life.last)", "block.life.first < other.life.last)", "plan_test")
+fault("the arena takes the first gap, not the best", "src/plan/arena.cc", "(best < 0 || gap < best_size)", "best < 0", "plan_test")
+fault("a loop's scratch is read at the chunk's rows", "src/plan/reference.cc", "plan_.is_scratch(r, *w.loop) ? 0 : w.row0", "w.row0",
+      "plan_test")
+fault("the library's bf16 is not retyped", "src/plan/program_library.cc", "DType::kBF16, storage);", "DType::kBF16, DType::kBF16);",
+      "plan_test")
+fault("accumulation costs no read", "src/plan/program_cost.cc", "(o.accumulate ? 2 : 1)", "1", "cost_test")
+fault("partials cost nothing", "src/plan/program_cost.cc", "return 2 * 4 * count *", "return 0 * count *", "cost_test")
+fault("the last, shorter chunk costs nothing", "src/plan/cost.cc", "if (tail > 0) add_run", "if (false) add_run", "cost_test")
+fault("the stream's gradient skips the attention block", "src/model/llama_plan.cc",
+      'dx = qkv_backward(p, grad, f.qkv, d, f.in, dx, "dx0"', 'qkv_backward(p, grad, f.qkv, d, f.in, dx, "dx0"', "llama_plan_test")
+fault("a tied head's gradient goes astray", "src/model/llama_plan.cc", 'find(c_.tied ? "grad.embedding" : "grad.head")',
+      'find(c_.tied ? "grad.layer0.wg" : "grad.head")', "llama_plan_test")
+fault("norm weights' gradients are overwritten", "src/model/llama_plan.cc", '{{"dx", dx}, {"h", h}, {"dgamma", grad.norm2}}, {}, {"dgamma"});',
+      '{{"dx", dx}, {"h", h}, {"dgamma", grad.norm2}}, {}, {});', "llama_plan_test")
+fault("the next layer's norm is this layer's", "src/model/llama_plan.cc", 'fmt::format("layer{}.norm1", l + 1)',
+      'fmt::format("layer{}.norm1", l)', "llama_plan_test")
+fault("rotary tables of the wrong base", "src/model/llama.cc", "std::pow(c.rope_base, -2.0", "std::pow(c.rope_base, -1.0", "llama_plan_test")
