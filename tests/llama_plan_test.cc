@@ -42,6 +42,7 @@ TEST_CASE("the whole model: losses and gradients are the reference's, added to w
   for (bool tied : {false, true}) {
     CAPTURE(tied);
     LlamaConfig c = small_config(tied);
+    c.keep_mlp_operand = tied;
     Arrays p = parameters_of(c, 2);
     Batch b = batch_of(c);
     reference::LlamaRun expected = reference::llama(p, b.ids, b.targets, b.dloss, numbers_of(c));
@@ -180,6 +181,9 @@ TEST_CASE("one layer backward: every output") {
   }
   Arrays out = interpret_plan(llama_layer_backward({DType::kF32, t.c.eps}), in, t.sizes);
   CHECK(programs::difference(out, expected, 1e-10) == "");
+  in["h1"] = reference::map(t.block.x1, [&](auto i, auto j) { return t.block.x1.at(i, j) * t.p.at("norm2").at(0, j); });
+  out = interpret_plan(llama_layer_backward({DType::kF32, t.c.eps, true}), in, t.sizes);
+  CHECK(programs::difference(out, expected, 1e-10) == "");
 }
 
 TEST_CASE("counts: a layer is 4 GEMMs forward and no pass, 8 backward and one pass") {
@@ -205,6 +209,20 @@ TEST_CASE("counts: a layer is 4 GEMMs forward and no pass, 8 backward and one pa
   CHECK(backward.total.unfused.gemms == 14);
   CHECK(forward.total.unfused.seconds > forward.total.fused.seconds);
   CHECK(backward.total.unfused.bytes > backward.total.fused.bytes);
+}
+
+TEST_CASE("the MLP norm's second form: M·d fewer elements written, as many more kept") {
+  Sizes sizes = llama_layer_sizes(2048, 1024, 2816, 16, 4);
+  Machine h200 = find_machine("h200");
+  LlamaShape first, second;
+  second.keep_mlp_operand = true;
+  std::int64_t tile = 2 * 2048 * 1024, rows = 4 * 2048;
+  PlanCost f1 = cost(llama_layer_forward(first), sizes, h200), f2 = cost(llama_layer_forward(second), sizes, h200);
+  CHECK(f2.total.fused.bytes == f1.total.fused.bytes);
+  CHECK(f2.kept_bytes == f1.kept_bytes + tile);
+  PlanCost b1 = cost(llama_layer_backward(first), sizes, h200), b2 = cost(llama_layer_backward(second), sizes, h200);
+  CHECK(b2.total.fused.bytes == b1.total.fused.bytes - tile + rows);
+  CHECK(b2.total.fused.gemms == 8);
 }
 
 TEST_CASE("counts of the whole model") {

@@ -26,6 +26,9 @@ struct LlamaConfig {
   double rope_base = 10000;
   std::int64_t ignore = -100;    // a target that does not count
   DType storage = DType::kBF16;  // of parameters and activations
+  // Keep the MLP's operand x1·γ for the second form of its norm's backward (algebra 2): tokens × dim fewer elements
+  // written a layer, and as many more kept.
+  bool keep_mlp_operand = false;
   // Rows of logits that exist at a time in the head's backward; 0: as many as keep them within 32 MiB.
   std::int64_t head_chunk = 0;
 };

@@ -68,7 +68,10 @@ class LlamaPlan {
     auto given = [&](const char* name, const DimArg& cols) { return tensor(name, "M", cols, BufferRole::kInput); };
     auto row = [&](const char* name) { return plan_.buffer(name, DType::kF32, "M", 1, BufferRole::kInput); };
     Parameters p = layer_parameters(""), grad = layer_gradients("grad.");
-    Block b{given("y", query_width()), {given("x1", "d"), -1, row("r1")}, given("g", "F"), given("u", "F")};
+    Block b{given("y", query_width()),
+            {given("x1", "d"), c_.keep_mlp_operand ? given("h1", "d") : -1, row("r1")},
+            given("g", "F"),
+            given("u", "F")};
     Normed out{given("x2", "d"), -1, row("r2")};
     Qkv qkv{given("q", query_width()), given("k", key_width()), given("v", key_width())};
     Qkv dqkv{given("dq", query_width()), given("dk", key_width()), given("dv", key_width())};
@@ -154,8 +157,8 @@ class LlamaPlan {
 
   // P0: adds y wᵀ to the stream; `gamma` is the next norm's.
   Normed residual(const std::string& scope, BufferId y, BufferId w, BufferId x0, BufferId gamma, const char* x,
-                  const char* h, const char* r) {
-    Normed n{kept(x, "d"), temp(h, "d"), kept_rows(r)};
+                  BufferId h, const char* r) {
+    Normed n{kept(x, "d"), h, kept_rows(r)};
     run("residual_rmsnorm_partial", scope, {{"y", y}, {"w", w}, {"x0", x0}, {"gamma", gamma}},
         {{"x1", n.x}, {"h", n.h}, {"r", n.r}}, {{"eps", c_.eps}});
     return n;
@@ -174,13 +177,14 @@ class LlamaPlan {
   Block block_forward(const Parameters& p, BufferId y, BufferId x0, BufferId next_norm, Normed& out) {
     Block b;
     b.y = y;
-    b.middle = residual("wo", y, p.wo, x0, p.norm2, "x1", "h1", "r1");
+    b.middle =
+        residual("wo", y, p.wo, x0, p.norm2, "x1", c_.keep_mlp_operand ? kept("h1", "d") : temp("h1", "d"), "r1");
     b.g = kept("g", "F");
     b.u = kept("u", "F");
     BufferId o = temp("o", "F");
     run("rmsnorm_swiglu", "mlp", {{"x", b.middle.h}, {"wg", p.wg}, {"wu", p.wu}, {"r", b.middle.r}},
         {{"g", b.g}, {"u", b.u}, {"o", o}});
-    out = residual("w2", o, p.w2, b.middle.x, next_norm, "x2", "h2", "r2");
+    out = residual("w2", o, p.w2, b.middle.x, next_norm, "x2", temp("h2", "d"), "r2");
     return b;
   }
 
@@ -222,11 +226,17 @@ class LlamaPlan {
   BufferId block_backward(const Parameters& p, const Parameters& grad, const Block& b, BufferId dx2,
                           const char* dx_name, const char* dy_name, BufferRole role) {
     BufferId dg = temp("dg", "F"), du = temp("du", "F"), o = temp("o_again", "F"), s = temp_rows("s_mlp");
-    run("swiglu_backward", "mlp.backward", {{"dy", dx2}, {"w", p.w2}, {"g", b.g}, {"u", b.u}},
+    // P7 and P6 in the first form, which makes the operand of dWg and dWu again, or in the second, which has it kept.
+    const bool is_kept = c_.keep_mlp_operand;
+    Refs in{{"dy", dx2}, {"w", p.w2}, {"g", b.g}, {"u", b.u}};
+    if (is_kept) in["r"] = b.middle.r;
+    run(is_kept ? "swiglu_backward_scaled" : "swiglu_backward", "mlp.backward", in,
         {{"dg", dg}, {"du", du}, {"o", o}, {"s", s}});
     run("weight_gradient", "w2.weights", {{"dz", dx2}, {"x", o}}, {{"dw", grad.w2}});
-    BufferId dx = tensor(dx_name, "M", "d", role), h = temp("h_mlp", "d");
-    run("residual_rmsnorm_backward_glu", "norm2.backward",
+    BufferId dx = tensor(dx_name, "M", "d", role), h = is_kept ? b.middle.h : temp("h_mlp", "d");
+    Refs out{{"dx", dx}, {"dgamma", grad.norm2}};
+    if (!is_kept) out["h"] = h;
+    run(is_kept ? "residual_rmsnorm_backward_glu_scaled" : "residual_rmsnorm_backward_glu", "norm2.backward",
         {{"dg", dg},
          {"du", du},
          {"wg", p.wg},
@@ -236,7 +246,7 @@ class LlamaPlan {
          {"r", b.middle.r},
          {"s", s},
          {"dx_in", dx2}},
-        {{"dx", dx}, {"h", h}, {"dgamma", grad.norm2}}, {}, {"dgamma"});
+        out, {}, {"dgamma"});
     run("weight_gradient_glu", "mlp.weights", {{"dg", dg}, {"du", du}, {"x", h}}, {{"dwg", grad.wg}, {"dwu", grad.wu}});
     BufferId dy = tensor(dy_name, "M", query_width(), role);
     run("data_gradient", "wo.backward", {{"dz", dx}, {"w", p.wo}}, {{"dx", dy}});
@@ -347,6 +357,7 @@ LlamaConfig of_shape(const LlamaShape& shape) {
   LlamaConfig c;
   c.storage = shape.dtype;
   c.eps = shape.eps;
+  c.keep_mlp_operand = shape.keep_mlp_operand;
   return c;
 }
 

@@ -15,6 +15,7 @@ namespace coda {
 struct LlamaShape {  // of one layer; its sizes are free: llama_layer_sizes
   DType dtype = DType::kBF16;
   double eps = 1e-5;
+  bool keep_mlp_operand = false;  // as in LlamaConfig: h1 is an output of the forward, an input of the backward
 };
 Sizes llama_layer_sizes(std::int64_t tokens, std::int64_t d, std::int64_t ff, std::int64_t heads,
                         std::int64_t kv_heads);
