@@ -62,7 +62,6 @@ class Compiler {
 
   // A value as the memory operations and reductions at the end want it.
   int resolved(int v) const { return alias_of(v); }
-  int full(int v) { return whole_rows(alias_of(v), v); }
 
   Code finish(std::vector<LoweredStore> stores, std::vector<LoweredReduce> reduces) {
     for (LoweredStore& s : stores) s.value = resolved(s.value);
@@ -250,10 +249,7 @@ Code compile_strip(const Strip& strip, const VecOps& ops) {
   Compiler c(strip.values, strip.units, false, ops);
   for (std::size_t i = 0; i < strip.lanes.size(); ++i) c.lane(strip.lanes[i], static_cast<int>(i));
   for (const LoweredOp& op : strip.ops) c.op(op);
-  std::vector<LoweredReduce> reduces = strip.reduces;
-  for (LoweredReduce& r : reduces)
-    if (r.payload >= 0) r.payload = c.full(r.payload);
-  return c.finish(strip.stores, reduces);
+  return c.finish(strip.stores, strip.reduces);
 }
 
 Code compile_finish(const LoweredProgram& program, const VecOps& ops) {

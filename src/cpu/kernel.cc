@@ -9,6 +9,7 @@
 #include <cstring>
 #include <map>
 #include <numeric>
+#include <set>
 #include <tuple>
 
 #include "coda/error.h"
@@ -41,16 +42,18 @@ ProgramKernel::ProgramKernel(const Program& program, const Sizes& sizes, const K
     : program_(program), options_(options), lowered_(lower(program, sizes)), ops_(vec_ops(options.isa)) {
   if (program_.is_gemm()) {
     const Graph& g = program_.expanded();
-    std::optional<DType> dtype;
-    bool mixed = false;
+    std::set<int> operands;
+    std::set<DType> dtypes;
     for (const Accumulator& acc : program_.accumulators())
       for (int t : acc.matmul_nodes)
         for (ValueId v : g.nodes()[idx(t)].operands) {
-          DType d = g.as_input(v)->dtype;
-          mixed = mixed || (dtype && *dtype != d);
-          dtype = d;
+          operands.insert(static_cast<int>(g.as_input(v) - g.inputs().data()));
+          dtypes.insert(g.as_input(v)->dtype);
         }
-    gemm_ = &TileGemm::get(mixed ? DType::kF32 : *dtype, options.isa);
+    bool mixed = dtypes.size() > 1;  // kernels multiply operands of one dtype
+    gemm_ = &TileGemm::get(mixed ? DType::kF32 : *dtypes.begin(), options.isa);
+    for (int input : operands)
+      if (mixed && g.inputs()[idx(input)].dtype != DType::kF32) widened_.push_back({input, {}, {}});
   }
   for (const Strip& s : lowered_.strips) codes_.push_back(compile_strip(s, ops_));
   finish_code_ = compile_finish(lowered_, ops_);
@@ -157,7 +160,22 @@ void ProgramKernel::plan_strip(int number, Group& group) {
 }
 
 GemmOperand ProgramKernel::a_operand(const RunArgs& args, int input, int axis) const {
+  for (const Widened& w : widened_)
+    if (w.input == input) return {w.view, axis == 0};
   return {args.inputs[idx(input)], axis == 0};
+}
+
+void ProgramKernel::widen(const RunArgs& args, ThreadPool& pool) {
+  for (Widened& w : widened_) {
+    const TensorView& from = args.inputs[idx(w.input)];
+    w.data.resize(idx(from.rows * from.cols));
+    w.view = TensorView::matrix(w.data.data(), DType::kF32, from.rows, from.cols);
+    pool.run(from.rows, [&](std::int64_t r, int) {
+      for_each_run(from, r, 0, from.cols, [&](const char* p, std::int64_t first, std::int64_t count) {
+        ops_.load_row(w.data.data() + r * from.cols + first, p, from.dtype, count, from.col_stride);
+      });
+    });
+  }
 }
 
 void ProgramKernel::pack_b(const RunArgs& args, ThreadPool& pool) {
@@ -266,6 +284,7 @@ void ProgramKernel::run(const RunArgs& args, ThreadPool& pool) {
   make_workers(pool.size());
   for (auto& w : workers_)
     for (auto& machine : w->machines) machine->begin_run(args);
+  widen(args, pool);
   pack_b(args, pool);
   for (const Group& g : groups_) run_group(g, args, pool);
   for (std::size_t r = 0; r < lowered_.reductions.size(); ++r) {

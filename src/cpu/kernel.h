@@ -68,10 +68,17 @@ class ProgramKernel {
     };
     std::vector<ColumnTile> columns;  // of all its strips, in order
   };
+  // An operand of @ in 16 bits beside others in f32: copied to f32 once a run.
+  struct Widened {
+    int input;
+    std::vector<float> data;
+    TensorView view;
+  };
   struct Worker;
 
   void plan_groups();
   void plan_strip(int strip, Group& group);
+  void widen(const RunArgs& args, ThreadPool& pool);
   void pack_b(const RunArgs& args, ThreadPool& pool);
   void pack_a(const RunArgs& args, const Group& g, std::int64_t row0, std::int64_t rows, std::byte* out) const;
   void run_tile(const Group& g, const Group::ColumnTile& c, std::int64_t row_tile, const RunArgs& args, Worker& w);
@@ -90,6 +97,7 @@ class ProgramKernel {
   Code finish_code_;
   std::vector<StripPlan> strips_;
   std::vector<Group> groups_;
+  std::vector<Widened> widened_;
   std::vector<PackedB> packs_;
   std::vector<std::byte> packed_b_;
   std::size_t packed_b_bytes_ = 0;

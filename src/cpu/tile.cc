@@ -254,7 +254,8 @@ void TileMachine::reduce_block(std::int64_t r0, std::int64_t rows, const std::ve
     const Reduction& r = reductions_[idx(share.reduction)];
     BlockOperand x = operand(share.value, Level::kBlock);
     Block b{static_cast<const float*>(x.base), x.row_step, rows, columns(share.value)};
-    const float* payload = share.payload >= 0 ? static_cast<const float*>(operand(share.payload, Level::kBlock).base) : nullptr;
+    BlockOperand payload;
+    if (share.payload >= 0) payload = operand(share.payload, Level::kBlock);
     bool along_m = r.axis == Axis::kM;
     float* part[kMaxParts] = {};
     for (int p = 0; p < parts_of(r.op, r.has_payload); ++p)
@@ -273,7 +274,10 @@ void TileMachine::reduce_block(std::int64_t r0, std::int64_t rows, const std::ve
             if (index()[row] >= 0) index()[row] += static_cast<std::int32_t>(first_col);
         }
         break;
-      case Op::kLogsumexp: (along_m ? ops_.logsumexp_m : ops_.logsumexp_n)(b, payload, pitch_, part[0], part[1], part[2]); break;
+      case Op::kLogsumexp:
+        (along_m ? ops_.logsumexp_m : ops_.logsumexp_n)(b, static_cast<const float*>(payload.base), payload.row_step, part[0],
+                                                        part[1], part[2]);
+        break;
       case Op::kMoments:
         if (along_m)
           ops_.moments_m(b, r0, part[0], part[1]);

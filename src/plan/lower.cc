@@ -162,12 +162,14 @@ class Cuts {
   }
 
   bool cut(ValueId v, std::int64_t at, std::int64_t unit_from, std::int64_t unit_to, std::int64_t offset_from, std::int64_t offset_to) {
-    std::int64_t steps = at - offset_from;
-    if (steps % unit_from != 0)
+    std::int64_t steps = at - offset_from, to = steps / unit_from * unit_to + offset_to;
+    bool inside_group = s_.grouped(v) && s_.of(v).cols > 0 && to % s_.of(v).cols != 0;
+    if (steps % unit_from != 0 || inside_group)
       throw Error({fmt::format("program {}", s_.graph.name()),
-                   fmt::format("a split at column {} inside a group or pair of {} columns", at, unit_from),
+                   fmt::format("a split at column {} inside a group or pair of {} columns", at,
+                               inside_group ? s_.of(v).cols : unit_from),
                    "splits between groups and between pairs", "Split at a multiple of the group's width."});
-    return cuts_[idx(v)].insert(steps / unit_from * unit_to + offset_to).second;
+    return cuts_[idx(v)].insert(to).second;
   }
 
   void unite() {
