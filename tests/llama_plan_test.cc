@@ -31,8 +31,8 @@ TEST_CASE("the reference: gradients against finite differences") {
         a.data[i] = old - kStep;
         double below = total(reference::llama(p, b.ids, b.targets, b.dloss, n).loss, b.dloss);
         a.data[i] = old;
-        CAPTURE(name);
-        CAPTURE(i);
+        std::string where = name + " " + std::to_string(i);
+        CAPTURE(where);
         CHECK(gradient.at(name).data[i] == doctest::Approx((above - below) / (2 * kStep)).epsilon(1e-6).scale(1e-3));
       }
   }
@@ -105,7 +105,8 @@ TEST_CASE("bf16 and fp16 storage: near the exact gradients") {
         error += std::pow(out.at("grad." + name).data[i] - gradient.data[i], 2);
         norm += std::pow(gradient.data[i], 2);
       }
-      CAPTURE(name);
+      std::string parameter = name;
+      CAPTURE(parameter);
       CHECK(std::sqrt(error / norm) < bound);
       worst = std::max(worst, std::sqrt(error / norm));
     }
@@ -177,7 +178,7 @@ TEST_CASE("one layer backward: every output") {
   for (const auto& [name, a] : t.p) {
     in["grad." + name] = Array(a.rows, 1, a.width(), -2);
     expected["grad." + name] =
-        reference::map(grads.at(name), [&](auto i, auto j) { return grads.at(name).at(i, j) - 2; });
+        reference::map(a, [&gradient = grads.at(name)](auto i, auto j) { return gradient.at(i, j) - 2; });
   }
   Arrays out = interpret_plan(llama_layer_backward({DType::kF32, t.c.eps}), in, t.sizes);
   CHECK(programs::difference(out, expected, 1e-10) == "");

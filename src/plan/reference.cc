@@ -135,7 +135,7 @@ class PlanRun {
     Arrays in;
     auto input = [&](std::size_t i) {
       Array a = read(s.inputs[i], w);
-      std::string called = fmt::format("{} (operand {})", plan_.at(s.inputs[i].buffer).name, i + 1);
+      std::string called = "operand" + std::to_string(i + 1);
       Val v = b.input(called, plan_.at(s.inputs[i].buffer).dtype, {Dim(a.rows), Dim(a.cols)});
       in[called] = std::move(a);
       return v;
