@@ -1,6 +1,8 @@
 // A whole Llama in fp64 as a textbook writes it: every norm, rotation and product on its own, and its reverse by hand,
 // layer by layer. Shares no formula with the library (no deferred scales, no recomputation): the oracle of plans and of
-// the trainer's gradients. Itself compared with finite differences in tests/llama_plan_test.cc.
+// the trainer's gradients. Itself compared with finite differences in tests/llama_plan_test.cc. With `storage` set,
+// every operator's result is rounded to it, forward and backward, as an eager framework does: the yardstick of low
+// precision.
 #pragma once
 
 #include <cmath>
@@ -16,7 +18,15 @@ struct LlamaNumbers {
   bool tied;
   double eps, rope_base;
   double ignore;
+  coda::DType storage = coda::DType::kI32;  // kI32: nothing is rounded
 };
+
+// What an operator leaves in memory.
+inline Array stored(Array a, const LlamaNumbers& c) {
+  if (c.storage != coda::DType::kI32)
+    for (double& x : a.data) x = coda::round_to(c.storage, x);
+  return a;
+}
 
 struct LlamaLayer {  // every value of one layer's forward
   Array x, h, q, k, v, y, x1, h1, g, u, o, x2;
@@ -135,34 +145,36 @@ struct Named {
 };
 
 inline void qkv_from(const Named& p, const LlamaNumbers& c, LlamaLayer& f) {
-  f.h = rms_normalise(f.x, p("norm1"), c.eps);
-  f.q = rotate_heads(linear(f.h, p("wq")), c, 1);
-  f.k = rotate_heads(linear(f.h, p("wk")), c, 1);
-  f.v = linear(f.h, p("wv"));
+  f.h = stored(rms_normalise(f.x, p("norm1"), c.eps), c);
+  f.q = stored(rotate_heads(stored(linear(f.h, p("wq")), c), c, 1), c);
+  f.k = stored(rotate_heads(stored(linear(f.h, p("wk")), c), c, 1), c);
+  f.v = stored(linear(f.h, p("wv")), c);
 }
 
 // From x and y.
 inline void block_from(const Named& p, const LlamaNumbers& c, LlamaLayer& f) {
-  f.x1 = add(f.x, linear(f.y, p("wo")));
-  f.h1 = rms_normalise(f.x1, p("norm2"), c.eps);
-  f.g = linear(f.h1, p("wg"));
-  f.u = linear(f.h1, p("wu"));
-  f.o = map(f.g, [&](auto i, auto j) { return f.g.at(i, j) / (1 + std::exp(-f.g.at(i, j))) * f.u.at(i, j); });
-  f.x2 = add(f.x1, linear(f.o, p("w2")));
+  f.x1 = stored(add(f.x, stored(linear(f.y, p("wo")), c)), c);
+  f.h1 = stored(rms_normalise(f.x1, p("norm2"), c.eps), c);
+  f.g = stored(linear(f.h1, p("wg")), c);
+  f.u = stored(linear(f.h1, p("wu")), c);
+  Array silu = stored(map(f.g, [&](auto i, auto j) { return f.g.at(i, j) / (1 + std::exp(-f.g.at(i, j))); }), c);
+  f.o = stored(map(f.g, [&](auto i, auto j) { return silu.at(i, j) * f.u.at(i, j); }), c);
+  f.x2 = stored(add(f.x1, stored(linear(f.o, p("w2")), c)), c);
 }
 
 // Gradients add up under prefix + name in `grads`. Returns the gradient of x from the norm's side only.
 inline Array qkv_reverse(const Named& p, const LlamaNumbers& c, const LlamaLayer& f, const Array& dq, const Array& dk,
                          const Array& dv, Arrays& grads) {
-  Array dzq = rotate_heads(dq, c, -1), dzk = rotate_heads(dk, c, -1);
+  Array dzq = stored(rotate_heads(dq, c, -1), c), dzk = stored(rotate_heads(dk, c, -1), c);
   auto accumulate = [&](const char* name, const Array& g) {
     grads[p.prefix + name] = add(grads.at(p.prefix + name), g);
   };
   accumulate("wq", weight_gradient(dzq, f.h));
   accumulate("wk", weight_gradient(dzk, f.h));
   accumulate("wv", weight_gradient(dv, f.h));
-  Array dh = add(add(data_gradient(dzq, p("wq")), data_gradient(dzk, p("wk"))), data_gradient(dv, p("wv")));
-  return rms_normalise_backward(f.x, p("norm1"), c.eps, dh, grads.at(p.prefix + "norm1"));
+  Array dhq = stored(data_gradient(dzq, p("wq")), c), dhk = stored(data_gradient(dzk, p("wk")), c);
+  Array dh = stored(add(stored(add(dhq, dhk), c), stored(data_gradient(dv, p("wv")), c)), c);
+  return stored(rms_normalise_backward(f.x, p("norm1"), c.eps, dh, grads.at(p.prefix + "norm1")), c);
 }
 
 // From dx2 to the gradient of x by the residual path, and of y.
@@ -172,18 +184,20 @@ inline Array block_reverse(const Named& p, const LlamaNumbers& c, const LlamaLay
     grads[p.prefix + name] = add(grads.at(p.prefix + name), g);
   };
   accumulate("w2", weight_gradient(dx2, f.o));
-  Array d_o = data_gradient(dx2, p("w2"));
+  Array d_o = stored(data_gradient(dx2, p("w2")), c);
   Array dg = map(f.g, [&](auto i, auto j) {
     double x = f.g.at(i, j), e = std::exp(-x), slope = (1 + e + x * e) / ((1 + e) * (1 + e));
     return d_o.at(i, j) * f.u.at(i, j) * slope;
   });
   Array du = map(f.g, [&](auto i, auto j) { return d_o.at(i, j) * f.g.at(i, j) / (1 + std::exp(-f.g.at(i, j))); });
+  dg = stored(dg, c), du = stored(du, c);
   accumulate("wg", weight_gradient(dg, f.h1));
   accumulate("wu", weight_gradient(du, f.h1));
-  Array dh1 = add(data_gradient(dg, p("wg")), data_gradient(du, p("wu")));
-  Array dx1 = add(dx2, rms_normalise_backward(f.x1, p("norm2"), c.eps, dh1, grads.at(p.prefix + "norm2")));
+  Array dh1 = stored(add(stored(data_gradient(dg, p("wg")), c), stored(data_gradient(du, p("wu")), c)), c);
+  Array dn = stored(rms_normalise_backward(f.x1, p("norm2"), c.eps, dh1, grads.at(p.prefix + "norm2")), c);
+  Array dx1 = stored(add(dx2, dn), c);
   accumulate("wo", weight_gradient(dx1, f.y));
-  dy = data_gradient(dx1, p("wo"));
+  dy = stored(data_gradient(dx1, p("wo")), c);
   return dx1;
 }
 
@@ -219,23 +233,26 @@ inline LlamaRun llama(const Arrays& parameters, const Array& ids, const Array& t
     LlamaLayer& f = layers[l];
     f.x = x;
     qkv_from(named(l), c, f);
-    f.y = attend(f.q, f.k, f.v, c);
+    f.y = stored(attend(f.q, f.k, f.v, c), c);
     block_from(named(l), c, f);
     x = f.x2;
   }
   const Array& head = parameters.at(c.tied ? "embedding" : "head");
-  Array h = rms_normalise(x, parameters.at("norm"), c.eps), dz;
+  Array h = stored(rms_normalise(x, parameters.at("norm"), c.eps), c), dz;
   LlamaRun run;
   run.gradient = zeros_like(parameters);
-  run.loss = losses(linear(h, head), targets, c, dloss, dz);
+  run.loss = losses(stored(linear(h, head), c), targets, c, dloss, dz);
+  dz = stored(dz, c);
   Array& dhead = run.gradient.at(c.tied ? "embedding" : "head");
   dhead = add(dhead, weight_gradient(dz, h));
-  Array dx = rms_normalise_backward(x, parameters.at("norm"), c.eps, data_gradient(dz, head), run.gradient.at("norm"));
+  Array dh = stored(data_gradient(dz, head), c);
+  Array dx = stored(rms_normalise_backward(x, parameters.at("norm"), c.eps, dh, run.gradient.at("norm")), c);
   for (std::size_t l = layers.size(); l-- > 0;) {
     Array dy, dq, dk, dv;
     dx = block_reverse(named(l), c, layers[l], dx, dy, run.gradient);
     attend_backward(layers[l].q, layers[l].k, layers[l].v, dy, c, dq, dk, dv);
-    dx = add(dx, qkv_reverse(named(l), c, layers[l], dq, dk, dv, run.gradient));
+    dq = stored(dq, c), dk = stored(dk, c), dv = stored(dv, c);
+    dx = stored(add(dx, qkv_reverse(named(l), c, layers[l], dq, dk, dv, run.gradient)), c);
   }
   Array& table = run.gradient.at("embedding");
   for (std::int64_t i = 0; i < dx.rows; ++i)

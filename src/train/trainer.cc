@@ -50,31 +50,61 @@ TrainOptions completed(TrainOptions o, const TokenData& data) {
 }  // namespace
 
 void TrainOptions::check() const {
-  auto at_least = [](const char* name, std::int64_t value, std::int64_t least) {
+  auto range = [](const char* name, std::int64_t value, std::int64_t least, std::int64_t most) {
     if (value < least) throw Error({name, std::to_string(value), fmt::format("at least {}", least), ""});
+    if (value > most) throw Error({name, std::to_string(value), fmt::format("at most {}", most), ""});
   };
-  at_least("layers", model.layers, 1);
-  at_least("steps", steps, 1);
-  at_least("batch", batch, 1);
-  at_least("eval-every", eval_every, 1);
-  at_least("eval-batches", eval_batches, 1);
-  at_least("save-every", save_every, 1);
+  // The upper bounds are far above any model and keep every product of sizes within 64 bits.
+  constexpr std::int64_t kWidest = std::int64_t{1} << 20, kMany = std::int64_t{1} << 30;
+  range("layers", model.layers, 1, 10000);
+  range("dim", model.dim, 1, kWidest);
+  range("ff", model.ff, 1, kWidest);
+  range("heads", model.heads, 1, kWidest);
+  range("head_dim", model.head_dim, 2, kWidest);
+  range("sequence length", data.sequence, 1, kMany);
+  range("batch", batch, 1, kMany / data.sequence);
+  range("steps", steps, 1, std::int64_t{1} << 40);
+  range("eval-every", eval_every, 1, std::int64_t{1} << 40);
+  range("eval-batches", eval_batches, 1, kMany);
+  range("save-every", save_every, 1, std::int64_t{1} << 40);
   adamw.check();
   Schedule{learning_rate, learning_rate_floor, std::min(warmup, steps), steps}.check();
-  if (warmup < 0) throw Error({"warmup", std::to_string(warmup), "at least 0", ""});
 }
 
 std::string TrainOptions::json() const {
-  nlohmann::json j = {
-      {"text", data.path}, {"sequence", data.sequence}, {"data_vocab", data.vocab}, {"id_bytes", data.id_bytes},
-      {"allow_binary", data.allow_binary}, {"validation", data.validation},
-      {"layers", model.layers}, {"dim", model.dim}, {"ff", model.ff}, {"heads", model.heads}, {"kv_heads", model.kv_heads},
-      {"head_dim", model.head_dim}, {"vocab", model.vocab}, {"context", model.context}, {"tied", model.tied}, {"eps", model.eps},
-      {"rope_base", model.rope_base}, {"storage", std::string(name(model.storage))}, {"head_chunk", model.head_chunk},
-      {"beta1", adamw.beta1}, {"beta2", adamw.beta2}, {"epsilon", adamw.epsilon}, {"weight_decay", adamw.weight_decay},
-      {"clip_norm", adamw.clip_norm}, {"learning_rate", learning_rate}, {"learning_rate_floor", learning_rate_floor},
-      {"warmup", warmup}, {"steps", steps}, {"batch", batch}, {"seed", seed},
-      {"eval_every", eval_every}, {"eval_batches", eval_batches}, {"save_every", save_every}};
+  nlohmann::json j = {{"text", data.path},
+                      {"sequence", data.sequence},
+                      {"data_vocab", data.vocab},
+                      {"id_bytes", data.id_bytes},
+                      {"allow_binary", data.allow_binary},
+                      {"validation", data.validation},
+                      {"layers", model.layers},
+                      {"dim", model.dim},
+                      {"ff", model.ff},
+                      {"heads", model.heads},
+                      {"kv_heads", model.kv_heads},
+                      {"head_dim", model.head_dim},
+                      {"vocab", model.vocab},
+                      {"context", model.context},
+                      {"tied", model.tied},
+                      {"eps", model.eps},
+                      {"rope_base", model.rope_base},
+                      {"storage", std::string(name(model.storage))},
+                      {"head_chunk", model.head_chunk},
+                      {"beta1", adamw.beta1},
+                      {"beta2", adamw.beta2},
+                      {"epsilon", adamw.epsilon},
+                      {"weight_decay", adamw.weight_decay},
+                      {"clip_norm", adamw.clip_norm},
+                      {"learning_rate", learning_rate},
+                      {"learning_rate_floor", learning_rate_floor},
+                      {"warmup", warmup},
+                      {"steps", steps},
+                      {"batch", batch},
+                      {"seed", seed},
+                      {"eval_every", eval_every},
+                      {"eval_batches", eval_batches},
+                      {"save_every", save_every}};
   return j.dump();
 }
 
@@ -83,19 +113,25 @@ TrainOptions train_options(const std::string& text) {
   try {
     nlohmann::json j = nlohmann::json::parse(text);
     j.at("text").get_to(o.data.path), j.at("sequence").get_to(o.data.sequence), j.at("data_vocab").get_to(o.data.vocab);
-    j.at("id_bytes").get_to(o.data.id_bytes), j.at("allow_binary").get_to(o.data.allow_binary), j.at("validation").get_to(o.data.validation);
+    j.at("id_bytes").get_to(o.data.id_bytes), j.at("allow_binary").get_to(o.data.allow_binary),
+        j.at("validation").get_to(o.data.validation);
     j.at("layers").get_to(o.model.layers), j.at("dim").get_to(o.model.dim), j.at("ff").get_to(o.model.ff);
-    j.at("heads").get_to(o.model.heads), j.at("kv_heads").get_to(o.model.kv_heads), j.at("head_dim").get_to(o.model.head_dim);
+    j.at("heads").get_to(o.model.heads), j.at("kv_heads").get_to(o.model.kv_heads),
+        j.at("head_dim").get_to(o.model.head_dim);
     j.at("vocab").get_to(o.model.vocab), j.at("context").get_to(o.model.context), j.at("tied").get_to(o.model.tied);
-    j.at("eps").get_to(o.model.eps), j.at("rope_base").get_to(o.model.rope_base), j.at("head_chunk").get_to(o.model.head_chunk);
+    j.at("eps").get_to(o.model.eps), j.at("rope_base").get_to(o.model.rope_base),
+        j.at("head_chunk").get_to(o.model.head_chunk);
     o.model.storage = parse_dtype(j.at("storage").get<std::string>());
     j.at("beta1").get_to(o.adamw.beta1), j.at("beta2").get_to(o.adamw.beta2), j.at("epsilon").get_to(o.adamw.epsilon);
     j.at("weight_decay").get_to(o.adamw.weight_decay), j.at("clip_norm").get_to(o.adamw.clip_norm);
     j.at("learning_rate").get_to(o.learning_rate), j.at("learning_rate_floor").get_to(o.learning_rate_floor);
-    j.at("warmup").get_to(o.warmup), j.at("steps").get_to(o.steps), j.at("batch").get_to(o.batch), j.at("seed").get_to(o.seed);
-    j.at("eval_every").get_to(o.eval_every), j.at("eval_batches").get_to(o.eval_batches), j.at("save_every").get_to(o.save_every);
+    j.at("warmup").get_to(o.warmup), j.at("steps").get_to(o.steps), j.at("batch").get_to(o.batch),
+        j.at("seed").get_to(o.seed);
+    j.at("eval_every").get_to(o.eval_every), j.at("eval_batches").get_to(o.eval_batches),
+        j.at("save_every").get_to(o.save_every);
   } catch (const nlohmann::json::exception& e) {
-    throw Error({"options of the saved run", e.what(), "the text that `coda train` saved", "The checkpoint is damaged or of another version."});
+    throw Error({"options of the saved run", e.what(), "the text that `coda train` saved",
+                 "The checkpoint is damaged or of another version."});
   }
   return o;
 }
@@ -103,8 +139,9 @@ TrainOptions train_options(const std::string& text) {
 struct Trainer::Impl {
   Impl(const TrainOptions& given, Backend& backend, ThreadPool& p)
       : data(checked(given).data), options(completed(given, data)), pool(p) {
-    prepare_directory();
-    schedule = {options.learning_rate, options.learning_rate_floor, std::min(options.warmup, options.steps), options.steps};
+    check_directory();
+    schedule = {options.learning_rate, options.learning_rate_floor, std::min(options.warmup, options.steps),
+                options.steps};
     tokens = options.batch * options.data.sequence;
     Sizes sizes = llama_sizes(options.model, options.batch, options.data.sequence);
     make_parameters(sizes);
@@ -118,6 +155,7 @@ struct Trainer::Impl {
     rope = rope_tables(options.model);
     if (options.resume) state = load_checkpoint(checkpoint_path(), checkpoint_tensors());
     adamw->write_copies(pool);
+    make_directory();  // last: a run that can't start leaves nothing behind
   }
 
   static const TrainOptions& checked(const TrainOptions& o) {
@@ -125,20 +163,33 @@ struct Trainer::Impl {
     return o;
   }
 
-  std::string checkpoint_path() const { return (std::filesystem::path(options.out) / "checkpoint.safetensors").string(); }
+  std::string checkpoint_path() const {
+    return (std::filesystem::path(options.out) / "checkpoint.safetensors").string();
+  }
   std::string curve_path() const { return (std::filesystem::path(options.out) / "loss.svg").string(); }
 
-  void prepare_directory() {
-    std::error_code failed;
-    std::filesystem::create_directories(options.out, failed);
-    if (failed || !std::filesystem::is_directory(options.out))
-      throw Error({"out", fmt::format("'{}': {}", options.out, failed ? failed.message() : "no directory"), "a directory that can be made or written", ""});
-    check_writable(options.out);
-    bool exists = std::filesystem::exists(checkpoint_path());
-    if (options.resume && !exists) throw Error({"resume", "no " + checkpoint_path(), "the directory of an earlier run", "Start without --resume."});
+  void check_directory() const {
+    std::error_code unreadable;  // make_directory will say so
+    bool exists = std::filesystem::exists(checkpoint_path(), unreadable);
+    if (options.resume && !exists)
+      throw Error({"resume", "no " + checkpoint_path(), "the directory of an earlier run", "Start without --resume."});
     if (!options.resume && exists)
       throw Error({"out", "'" + options.out + "', which holds the checkpoint of an earlier run", "an empty directory",
                    "Use --resume to go on with it, or another --out."});
+  }
+
+  void make_directory() const {
+    std::string reason;
+    try {
+      std::filesystem::create_directories(options.out);
+      check_writable(options.out);
+      return;
+    } catch (const std::filesystem::filesystem_error& e) {
+      reason = e.code().message();
+    } catch (const Error& e) {
+      reason = e.parts().found;
+    }
+    throw Error({"out", fmt::format("'{}': {}", options.out, reason), "a directory that can be made or written", ""});
   }
 
   void make_parameters(const Sizes& sizes) {
@@ -149,8 +200,9 @@ struct Trainer::Impl {
       bool adds = p.name.ends_with(".wo") || p.name.ends_with(".w2");
       names.push_back(p.name);
       shapes.push_back({rows, cols});
-      weights.push_back(p.is_norm ? std::vector<float>(idx(count), 1.0f)
-                                  : normal_numbers(count, 0.02 * (adds ? residual : 1.0), seed_of(p.name, options.seed)));
+      weights.push_back(p.is_norm
+                            ? std::vector<float>(idx(count), 1.0f)
+                            : normal_numbers(count, 0.02 * (adds ? residual : 1.0), seed_of(p.name, options.seed)));
       gradients.emplace_back(idx(count), 0.0f);
       copies.emplace_back(options.model.storage == DType::kF32 ? 0 : idx(count));
       Parameter parameter;
@@ -169,7 +221,11 @@ struct Trainer::Impl {
   std::vector<CheckpointTensor> checkpoint_tensors() {
     std::vector<CheckpointTensor> list;
     for (std::size_t i = 0; i < names.size(); ++i)
-      list.push_back({names[i], {shapes[i].first, shapes[i].second}, weights[i].data(), adamw->first_moment(i).data(), adamw->second_moment(i).data()});
+      list.push_back({names[i],
+                      {shapes[i].first, shapes[i].second},
+                      weights[i].data(),
+                      adamw->first_moment(i).data(),
+                      adamw->second_moment(i).data()});
     return list;
   }
 
@@ -178,7 +234,8 @@ struct Trainer::Impl {
     for (std::size_t i = 0; i < names.size(); ++i) {
       auto [rows, cols] = shapes[i];
       bool narrow = !copies[i].empty();
-      b[names[i]] = TensorView::matrix(narrow ? static_cast<void*>(copies[i].data()) : weights[i].data(), options.model.storage, rows, cols);
+      b[names[i]] = TensorView::matrix(narrow ? static_cast<void*>(copies[i].data()) : weights[i].data(),
+                                       options.model.storage, rows, cols);
       if (with_gradients) b["grad." + names[i]] = TensorView::matrix(gradients[i].data(), DType::kF32, rows, cols);
     }
     std::int64_t half = options.model.head_dim / 2;
@@ -212,7 +269,8 @@ struct Trainer::Impl {
   }
 
   double validate() {
-    std::int64_t count = std::min(options.eval_batches, std::max<std::int64_t>(data.validation_sequences() / options.batch, 1));
+    std::int64_t count =
+        std::min(options.eval_batches, std::max<std::int64_t>(data.validation_sequences() / options.batch, 1));
     double sum = 0;
     for (std::int64_t i = 0; i < count; ++i) {
       data.validation_batch(i, count, options.batch, ids.data(), targets.data());
@@ -243,7 +301,7 @@ struct Trainer::Impl {
     how.first_step = state.step;
     how.tokens_per_step = tokens;
     Progress progress(how);
-    if (state.step == 0) evaluate(progress);
+    if (state.validation.empty()) evaluate(progress);
     int skipped = 0;
     while (state.step < options.steps && !stop) {
       data.train_batch(options.seed, state.step, options.batch, ids.data(), targets.data());
@@ -251,7 +309,8 @@ struct Trainer::Impl {
       StepReport report = adamw->step(state.step + 1, schedule.rate(state.step), pool);
       skipped = report.applied ? 0 : skipped + 1;
       if (skipped == kMaxSkipped)
-        throw Error({"training", fmt::format("{} steps in a row whose gradient is not finite", kMaxSkipped), "finite gradients",
+        throw Error({"training", fmt::format("{} steps in a row whose gradient is not finite", kMaxSkipped),
+                     "finite gradients",
                      "Lower --lr, or use --dtype bf16 or f32. " + checkpoint_path() + " is as last saved."});
       state.train.push_back({++state.step, static_cast<float>(mean)});
       progress.update(state.step, mean);
@@ -290,7 +349,8 @@ struct Trainer::Impl {
   CheckpointState state;
 };
 
-Trainer::Trainer(const TrainOptions& options, Backend& backend, ThreadPool& pool) : impl_(std::make_unique<Impl>(options, backend, pool)) {}
+Trainer::Trainer(const TrainOptions& options, Backend& backend, ThreadPool& pool)
+    : impl_(std::make_unique<Impl>(options, backend, pool)) {}
 Trainer::~Trainer() = default;
 TrainReport Trainer::run(const std::atomic<bool>& stop) { return impl_->run(stop); }
 
