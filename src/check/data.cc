@@ -152,7 +152,7 @@ Arrays make_values(const Graph& g, const Sizes& sizes, Values kind, std::uint64_
     Array a(t.rows.eval(sizes), t.groups.eval(sizes), t.cols.eval(sizes));
     // Softmax from kept statistics: a maximum like that of logits which are sums of K products.
     double spread = std::sqrt(static_cast<double>(sizes.count("K") ? std::max<std::int64_t>(sizes.at("K"), 1) : 1));
-    auto row_maximum = [&](double n) { return (2 + 0.5 * n) * spread; };
+    auto row_maximum = [&](double n) { return (4 + 0.5 * n) * spread; };
     bool vector = t.rows.is_one() || t.width().is_one();
     std::int64_t i = 0;
     for (double& x : a.data) {

@@ -207,20 +207,23 @@ void ProgramKernel::pack_a(const RunArgs& args, const Group& g, std::int64_t row
   }
 }
 
-void ProgramKernel::multiply(const Group& g, int strip, std::int64_t col_tile, std::int64_t units, std::int64_t rows, Worker& w) {
+void ProgramKernel::multiply(const Group& g, int strip, const TileExtent& tile, Worker& w) {
   StripPlan& plan = strips_[idx(strip)];
+  std::int64_t rows = tile.rows;
   TileMachine& machine = *w.machines[idx(strip)];
   const char* packed_b = aligned(packed_b_);
   const char* packed_a = aligned(w.packed_a);
   for (std::size_t l = 0; l < plan.lanes.size(); ++l) {
-    std::int64_t n = units * plan.lane_unit[l];
+    std::int64_t n = tile.units * plan.lane_unit[l];
     float* c = machine.lane(static_cast<int>(l));
     bool started = false;
     for (const TermPlan& t : plan.lanes[l]) {
       const char* a = packed_a + g.a[idx(t.a)].offset;
-      const char* b = packed_b + packs_[t.b[idx(col_tile)]].offset;
+      const char* b = packed_b + packs_[t.b[idx(tile.col_tile)]].offset;
       for (std::int64_t k0 = 0; k0 < t.k; k0 += gemm_->k_block()) {
         std::int64_t k = std::min<std::int64_t>(gemm_->k_block(), t.k - k0);
+        bool last = l + 1 == plan.lanes.size() && &t == &plan.lanes[l].back() && k0 + k == t.k;
+        if (last) machine.prefetch(tile);
         gemm_->multiply(rows, n, k, a, b, c, machine.lane_pitch(), started);
         a += gemm_->packed_a_bytes(rows, k);
         b += gemm_->packed_b_bytes(n, k);
@@ -231,8 +234,7 @@ void ProgramKernel::multiply(const Group& g, int strip, std::int64_t col_tile, s
   }
 }
 
-void ProgramKernel::run_tile(const Group& g, const Group::ColumnTile& c, std::int64_t row_tile, const RunArgs& args, Worker& w) {
-  (void)args;
+void ProgramKernel::run_tile(const Group& g, const Group::ColumnTile& c, std::int64_t row_tile, Worker& w) {
   StripPlan& plan = strips_[idx(c.strip)];
   TileExtent t;
   t.row_tile = row_tile;
@@ -241,7 +243,7 @@ void ProgramKernel::run_tile(const Group& g, const Group::ColumnTile& c, std::in
   t.rows = std::min(g.tile_rows, g.rows - t.row0);
   t.unit0 = c.tile * plan.tile_units;
   t.units = std::min(plan.tile_units, lowered_.strips[idx(c.strip)].units - t.unit0);
-  if (!plan.lanes.empty()) multiply(g, c.strip, c.tile, t.units, t.rows, w);
+  if (!plan.lanes.empty()) multiply(g, c.strip, t, w);
   std::vector<PartialShare*> shares;
   for (PartialShare& s : plan.shares) shares.push_back(&s);
   w.machines[idx(c.strip)]->run(t, shares);
@@ -260,7 +262,7 @@ void ProgramKernel::run_group(const Group& g, const RunArgs& args, ThreadPool& p
     std::int64_t row0 = row_tile * g.tile_rows, rows = std::min(g.tile_rows, g.rows - row0);
     if (!g.a.empty()) pack_a(args, g, row0, rows, reinterpret_cast<std::byte*>(aligned(w.packed_a)));
     for (std::int64_t c = chunk * tiles / chunks; c < (chunk + 1) * tiles / chunks; ++c)
-      run_tile(g, g.columns[idx(c)], row_tile, args, w);
+      run_tile(g, g.columns[idx(c)], row_tile, w);
   });
 }
 

@@ -81,9 +81,9 @@ class ProgramKernel {
   void widen(const RunArgs& args, ThreadPool& pool);
   void pack_b(const RunArgs& args, ThreadPool& pool);
   void pack_a(const RunArgs& args, const Group& g, std::int64_t row0, std::int64_t rows, std::byte* out) const;
-  void run_tile(const Group& g, const Group::ColumnTile& c, std::int64_t row_tile, const RunArgs& args, Worker& w);
+  void run_tile(const Group& g, const Group::ColumnTile& c, std::int64_t row_tile, Worker& w);
   void run_group(const Group& g, const RunArgs& args, ThreadPool& pool);
-  void multiply(const Group& g, int strip, std::int64_t col_tile, std::int64_t units, std::int64_t rows, Worker& w);
+  void multiply(const Group& g, int strip, const TileExtent& tile, Worker& w);
   GemmOperand a_operand(const RunArgs& args, int input, int axis) const;
   void make_workers(int count);
   std::size_t panel_bytes(bool a, std::int64_t count, std::int64_t k) const;

@@ -42,6 +42,8 @@ class TileMachine {
   std::int64_t lane_pitch() const { return pitch_; }
 
   void begin_run(const RunArgs& args);
+  // Asks for the memory that the epilogue of tile `t` will load and store, while the GEMM still multiplies.
+  void prefetch(const TileExtent& t) const;
   // The epilogue of a tile whose lanes are filled. `shares`: one per LoweredReduce of the code.
   void run(const TileExtent& t, const std::vector<PartialShare*>& shares);
 

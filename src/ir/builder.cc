@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <cctype>
 #include <cmath>
 
 #include "coda/error.h"
@@ -11,6 +12,17 @@
 namespace coda {
 
 const Type& Val::type() const { return builder->value(id).type; }
+
+namespace {
+
+// Names must survive printing: letters, digits and _, not starting with a digit.
+void check_name(const std::string& what, const std::string& name) {
+  bool ok = !name.empty() && (std::isalpha(static_cast<unsigned char>(name[0])) != 0 || name[0] == '_');
+  for (char c : name) ok = ok && (std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_');
+  if (!ok) throw Error({what, "the name '" + name + "'", "letters, digits and _, not starting with a digit", ""});
+}
+
+}  // namespace
 
 GraphBuilder::GraphBuilder(std::string name) : d_(std::make_unique<Graph::Data>()) { d_->name = std::move(name); }
 GraphBuilder::~GraphBuilder() = default;
@@ -78,7 +90,7 @@ std::vector<Val> GraphBuilder::add_node(Op op, const std::vector<ValueId>& opera
 }
 
 Val GraphBuilder::input(const std::string& name, DType dtype, const std::vector<DimArg>& dims) {
-  if (name.empty()) throw Error({"input", "an empty name", "a name", ""});
+  check_name("input", name);
   for (const Input& i : d_->inputs)
     if (i.name == name) throw Error({"input " + name, "declared twice", "one declaration a name", ""});
   if (dims.size() != 2 && dims.size() != 3)
@@ -172,6 +184,7 @@ void GraphBuilder::set_scope(Val v, const std::string& scope) { d_->values[stati
 void GraphBuilder::output(const std::string& name, DType dtype, Val v, bool accumulate, const std::string& over) {
   const Type& t = v.type();
   auto where_it_is = "out " + name;
+  check_name("out", name);
   for (const Output& o : d_->outputs)
     if (o.name == name) throw Error({where_it_is, "declared twice", "one declaration a name", ""});
   if (t.elem == Elem::kBool) throw Error({where_it_is, "a bool value", "f32 or i32", "where(c, 1, 0) makes a number of a bool."});

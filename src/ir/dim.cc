@@ -15,6 +15,20 @@ namespace {
 using Rational = Dim::Rational;
 using Monomial = Dim::Monomial;
 
+std::int64_t times(std::int64_t a, std::int64_t b) {
+  std::int64_t product = 0;
+  if (__builtin_mul_overflow(a, b, &product))
+    throw Error({"size", fmt::format("{} * {}", a, b), "size expressions whose numbers fit in 64 bits", ""});
+  return product;
+}
+
+std::int64_t plus(std::int64_t a, std::int64_t b) {
+  std::int64_t sum = 0;
+  if (__builtin_add_overflow(a, b, &sum))
+    throw Error({"size", fmt::format("{} + {}", a, b), "size expressions whose numbers fit in 64 bits", ""});
+  return sum;
+}
+
 Rational reduce(std::int64_t num, std::int64_t den) {
   if (den < 0) num = -num, den = -den;
   std::int64_t g = std::gcd(num, den);
@@ -32,7 +46,7 @@ Monomial multiply(const Monomial& a, const Monomial& b, int sign) {
 
 void add_term(std::map<Monomial, Rational>& terms, const Monomial& m, Rational c) {
   Rational& slot = terms[m];
-  slot = reduce(slot.num * c.den + c.num * slot.den, slot.den * c.den);
+  slot = reduce(plus(times(slot.num, c.den), times(c.num, slot.den)), times(slot.den, c.den));
   if (slot.num == 0) terms.erase(m);
 }
 
@@ -72,7 +86,7 @@ Dim operator-(const Dim& a, const Dim& b) { return a + Dim(-1) * b; }
 Dim operator*(const Dim& a, const Dim& b) {
   Dim d(0);
   for (const auto& [ma, ca] : a.terms_)
-    for (const auto& [mb, cb] : b.terms_) add_term(d.terms_, multiply(ma, mb, 1), reduce(ca.num * cb.num, ca.den * cb.den));
+    for (const auto& [mb, cb] : b.terms_) add_term(d.terms_, multiply(ma, mb, 1), reduce(times(ca.num, cb.num), times(ca.den, cb.den)));
   return d;
 }
 
@@ -82,7 +96,7 @@ Dim operator/(const Dim& a, const Dim& b) {
     throw Error({"size", a.str() + " / (" + b.str() + ")", "division by a number or by a product of sizes", ""});
   const auto& [mb, cb] = *b.terms_.begin();
   Dim d(0);
-  for (const auto& [ma, ca] : a.terms_) add_term(d.terms_, multiply(ma, mb, -1), reduce(ca.num * cb.den, ca.den * cb.num));
+  for (const auto& [ma, ca] : a.terms_) add_term(d.terms_, multiply(ma, mb, -1), reduce(times(ca.num, cb.den), times(ca.den, cb.num)));
   return d;
 }
 
@@ -129,13 +143,13 @@ std::int64_t Dim::eval(const Sizes& sizes) const {
       auto it = sizes.find(name);
       if (it == sizes.end())
         throw Error({"size " + name, "no value", "a value for every size", "Give it, e.g. --size " + name + "=64."});
-      for (int i = 0; i < power; ++i) term = reduce(term.num * it->second, term.den);
+      for (int i = 0; i < power; ++i) term = reduce(times(term.num, it->second), term.den);
       for (int i = 0; i > power; --i) {
         if (it->second == 0) throw Error({"size " + name, "0 in " + str(), "a size ≥ 1 where it divides", ""});
-        term = reduce(term.num, term.den * it->second);
+        term = reduce(term.num, times(term.den, it->second));
       }
     }
-    total = reduce(total.num * term.den + term.num * total.den, total.den * term.den);
+    total = reduce(plus(times(total.num, term.den), times(term.num, total.den)), times(total.den, term.den));
   }
   if (total.den != 1 || total.num < 0)
     throw Error({"size " + str(), total.den == 1 ? std::to_string(total.num) : fmt::format("{}/{}", total.num, total.den),

@@ -288,11 +288,11 @@ std::vector<Type> gated(TypeQuery& q) { return map_float(q); }
 std::vector<Type> rope(TypeQuery& q) {
   for (std::size_t i = 0; i < 3; ++i) q.need_float(i);
   q.same(q.in[1].cols, q.in[2].cols, "columns of cos and sin");
-  q.broadcast(q.in[0].rows, q.in[1].rows, "rows");
-  q.broadcast(q.in[0].rows, q.in[2].rows, "rows");
-  halved(q, q.in[0].cols);
+  Type t = q.in[0];
+  t.rows = q.broadcast(q.broadcast(t.rows, q.in[1].rows, "rows"), q.in[2].rows, "rows");
+  halved(q, t.cols);
   if (!q.in[1].groups.is_one() || !q.in[2].groups.is_one()) q.mistake("grouped cos or sin", "[M,rotary_dim/2]");
-  return {q.in[0]};
+  return {t};
 }
 
 std::vector<Type> qk_norm(TypeQuery& q) {
