@@ -2,8 +2,18 @@
 # From a bare Debian 12 (or Ubuntu 24.04) to a trained model: installs what is missing, builds the command line, makes a
 # public-domain text (the King James Bible, Debian package bible-kjv), trains a small Llama on its bytes, and prints the
 # path of the loss curve. Under 10 minutes on 2 cores. Run it from anywhere, as often as you like: each run trains into a
-# folder of its own. Arguments are handed on to `coda train`: scripts/quickstart.sh --steps 100
+# folder of its own.
+#
+#   scripts/quickstart.sh [--steps N]
 set -euo pipefail
+
+steps=600
+case "${1:-}" in
+  "") ;;
+  --steps) steps=${2:?quickstart.sh: --steps needs a number} ;;
+  -h | --help) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 0 ;;
+  *) echo "quickstart.sh: unknown argument '$1'; allowed: --steps N" >&2; exit 2 ;;
+esac
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
@@ -31,8 +41,8 @@ for ((n = 2; ; n++)); do
   out=runs/quickstart-$n
 done
 echo "== 4/4 train: $out"
-build/release/bin/coda train --text runs/kjv.txt --out "$out" --steps 600 --layers 4 --dim 256 --heads 4 --kv-heads 2 \
-  --ff 704 --seq 256 --batch 8 --lr 2e-3 --seed 1 --dtype bf16 --threads "$(nproc)" "$@"
+build/release/bin/coda train --text runs/kjv.txt --out "$out" --steps "$steps" --layers 4 --dim 256 --heads 4 --kv-heads 2 \
+  --ff 704 --seq 256 --batch 8 --lr 2e-3 --seed 1 --dtype bf16 --threads "$(nproc)"
 
 echo "== done in $((SECONDS - started)) s"
 for curve in "$root/$out"/*.svg; do
