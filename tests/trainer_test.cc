@@ -314,6 +314,48 @@ TEST_CASE("stopped, saved and resumed: losses and weights of the run that never 
     }
 }
 
+TEST_CASE("a run is batches, gradients, schedule and AdamW, step by step") {
+  for (DType storage : {DType::kF32, DType::kF16}) {
+    TempDir dir;
+    TrainOptions o = small_run(dir);
+    o.model.storage = storage;
+    Finished expected = train(o);
+    o.out = dir / "by hand";
+    auto backend = cpu_backend();
+    ThreadPool pool(1);
+    Trainer trainer(o, *backend, pool);
+    TokenData data(o.data);
+    Schedule schedule{o.learning_rate, o.learning_rate_floor, o.warmup, o.steps};
+    LlamaConfig model = o.model;
+    model.vocab = 256, model.context = o.data.sequence;
+    std::vector<std::vector<float>> gradients(trainer.weights().size());
+    std::vector<Parameter> list;
+    std::vector<LlamaParameter> parameters = llama_parameters(model);
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      std::vector<float>& w = trainer.weights()[i];
+      gradients[i].resize(w.size());
+      Parameter p;
+      p.name = parameters[i].name;
+      p.count = static_cast<std::int64_t>(w.size());
+      p.weight = w.data();
+      p.gradient = gradients[i].data();
+      p.decay = !parameters[i].is_norm;
+      list.push_back(p);
+    }
+    AdamW adamw(o.adamw, list);
+    std::vector<std::int32_t> ids(static_cast<std::size_t>(o.batch * o.data.sequence)), targets = ids;
+    for (std::int64_t step = 0; step < o.steps; ++step) {
+      data.train_batch(o.seed, step, o.batch, ids.data(), targets.data());
+      std::vector<std::vector<float>> found;
+      double loss = trainer.loss_and_gradients(ids, targets, found);
+      CHECK(static_cast<float>(loss) == expected.report.train.at(static_cast<std::size_t>(step)).loss);
+      for (std::size_t i = 0; i < found.size(); ++i) std::copy(found[i].begin(), found[i].end(), gradients[i].begin());
+      adamw.step(step + 1, schedule.rate(step), pool);
+    }
+    for (std::size_t i = 0; i < gradients.size(); ++i) CHECK(same_bits(trainer.weights()[i], expected.weights[i]));
+  }
+}
+
 TEST_CASE("killed between saves: resuming starts at the last save and ends the same") {
   TempDir dir;
   TrainOptions o = small_run(dir);
@@ -390,11 +432,14 @@ TEST_CASE("gradients that are not finite: skipped, then a clear end; nothing spo
   auto spoil = [](const Bindings& b) {
     static_cast<float*>(b.at("grad.norm").data)[3] = std::numeric_limits<float>::infinity();
   };
+  int done = 0;
   check_error("training", "20 steps in a row", [&] {
     train(o, 1, kGoOn, [&](int steps, const Bindings& b) {
+      done = steps;
       if (steps > 2) spoil(b);
     });
   });
+  CHECK(done == 22);
   CHECK_FALSE(std::filesystem::exists(std::filesystem::path(o.out) / "checkpoint.safetensors"));
   o.steps = 30;
   Finished some = train(o, 1, kGoOn, [&](int steps, const Bindings& b) {
