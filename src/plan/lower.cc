@@ -48,6 +48,13 @@ class Shapes {
   std::vector<RGC> shapes_;
 };
 
+[[noreturn]] void refuse_one_column(const Shapes& s, ValueId v) {
+  const std::string& called = s.graph.value(v).name;
+  throw Error({fmt::format("program {}{}{}", s.graph.name(), called.empty() ? "" : ", ", called),
+               "a value of one column beside the columns of a tile, " + s.type(v).str(), "tiles with a column size",
+               "Give the size a name (N, or H groups) and bind it to 1; sum_n and max_n reduce whole rows."});
+}
+
 // How columns of one value correspond to columns of another in one operation: position p of the first (counted in
 // `unit_a`) is position p of the second (counted in `unit_b`), shifted by `offset_b` columns.
 struct Link {
@@ -248,6 +255,7 @@ class StripBuilder {
 
   void make(ValueId v, std::size_t piece, bool mine) {
     const Node& n = s_.graph.def(v);
+    if (s_.tile(v) && !s_.has_columns(v)) refuse_one_column(s_, v);
     for (const Accumulator& acc : s_.program.accumulators())
       if (acc.value == v) return make_lane(acc, piece, mine);
     if (n.op == Op::kHalves || n.op == Op::kSplit || n.op == Op::kConcat)
@@ -266,16 +274,28 @@ class StripBuilder {
     for (std::size_t i = n.op == Op::kGather ? 1 : 0; i < n.operands.size(); ++i)
       op.in.push_back(value(n.operands[i], operand_piece(links, n, v, piece, n.operands[i])));
     for (ValueId result : n.results) op.out.push_back(add(result, result_piece(links, v, piece, result), mine_of(result, v, mine)));
+    check_columns(op, v);
     strip_.ops.push_back(std::move(op));
+  }
+
+  // A tile holds some of a strip's columns: what one number is made of must not be among them.
+  void check_columns(const LoweredOp& op, ValueId v) const {
+    auto per_unit = [&](int i) { return strip_.values[idx(i)].per_unit; };
+    bool narrows = !per_unit(op.out[0]) && std::any_of(op.in.begin(), op.in.end(), per_unit);
+    bool widens = op.op == Op::kInterleave && per_unit(op.out[0]) && !per_unit(op.in[0]);
+    if (narrows || widens) refuse_one_column(s_, widens ? s_.graph.def(v).operands[0] : v);
   }
 
   bool mine_of(ValueId result, ValueId v, bool mine) const { return result == v ? mine : s_.has_columns(result) && mine; }
 
   // Every product of a GEMM: its terms at concrete K.
   void make_lane(const Accumulator& acc, std::size_t piece, bool mine) {
+    if (!mine)
+      throw Error({"program " + s_.graph.name(), "a product " + s_.type(acc.value).str() + " repeated for every group",
+                   "products as wide as what they meet", "Store the product in one program and load it in the next."});
     Lane lane;
     lane.value = add(acc.value, piece, mine);
-    lane.first_col = mine ? cuts_.begin(acc.value, piece) : 0;
+    lane.first_col = cuts_.begin(acc.value, piece);
     for (int t : acc.matmul_nodes) {
       const Node& m = s_.graph.nodes()[idx(t)];
       LaneTerm term{input_index(m.operands[0]), input_index(m.operands[1]), m.attrs.a_axis, m.attrs.b_axis, 0};
@@ -295,6 +315,7 @@ class StripBuilder {
     for (ValueId part : joins ? n.operands : n.results) {
       std::int64_t width = s_.of(part).cols;
       if (joins && at >= offset && at < offset + std::max<std::int64_t>(width, 1)) {
+        if (!s_.has_columns(part)) return make_column(n, v, piece, part);
         made_[{v, piece}] = value(part, cuts_.piece_at(part, at - offset));
         return true;
       }
@@ -305,6 +326,17 @@ class StripBuilder {
       offset += width;
     }
     throw InternalError(__FILE__, __LINE__, "a piece of a concat belongs to none of its parts");
+  }
+
+  // A part of one column, one number a row or one for all, becomes a column of the strip.
+  bool make_column(const Node& n, ValueId v, std::size_t piece, ValueId part) {
+    LoweredOp op;
+    op.op = n.op;
+    op.source = n.results[0];
+    op.in = {value(part, 0)};
+    op.out = {add(v, piece, true)};
+    strip_.ops.push_back(std::move(op));
+    return true;
   }
 
   std::size_t operand_piece(const std::vector<Link>& links, const Node& n, ValueId v, std::size_t piece, ValueId operand) const {
@@ -415,9 +447,7 @@ class Lowering {
 
   // Strips in order of their first piece, so that the order of merging follows the columns.
   StripBuilder& builder(ValueId v, std::size_t piece) {
-    if (!s_.has_columns(v))
-      throw Error({"program " + s_.graph.name(), "a tile value of one column, " + s_.type(v).str(), "tiles with a column size",
-                   "Give the size a name (N) and bind it to 1."});
+    if (!s_.has_columns(v)) refuse_one_column(s_, v);
     int c = cuts_.class_of(v, piece);
     auto key = std::make_pair(c, s_.of(v).rows);
     auto it = builders_.find(key);
