@@ -496,3 +496,33 @@ TEST_CASE("add_row adds in place") {
 }
 
 }  // namespace
+
+TEST_CASE("two maps in one pass give the bits of two passes, whichever side the first is on") {
+  constexpr std::int64_t kRows = 3, kPitch = 40;
+  std::vector<float> x(kRows * kPitch), y(kRows * kPitch), z(kRows * kPitch), mid(kRows * kPitch), once(kRows * kPitch),
+      twice(kRows * kPitch);
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    x[i] = 1.0f + 1e-7f * static_cast<float>(i * 37 % 101);
+    y[i] = -0.3f + 0.017f * static_cast<float>(i * 53 % 97);
+    z[i] = -1.0f / (1.0f + static_cast<float>(i % 29));
+  }
+  for (Isa isa : supported_isas()) {
+    const VecOps& ops = vec_ops(isa);
+    for (Op first : {Op::kAdd, Op::kSub, Op::kMul})
+      for (Op second : {Op::kAdd, Op::kSub, Op::kMul})
+        for (bool right : {false, true})
+          for (std::int64_t n : {1, 16, 37}) {
+            BlockOperand a{x.data(), kPitch, 1}, b{y.data(), 1, 0}, c{z.data(), 0, 1}, m{mid.data(), kPitch, 1};
+            ops.fused(first, second, right)({once.data(), kPitch, {a, b, c}, kRows, n});
+            ops.map(first, Elem::kF32)({mid.data(), kPitch, {a, b, {}}, kRows, n});
+            ops.map(second, Elem::kF32)({twice.data(), kPitch, {right ? c : m, right ? m : c, {}}, kRows, n});
+            for (std::int64_t r = 0; r < kRows; ++r)
+              for (std::int64_t j = 0; j < n; ++j) {
+                auto at = static_cast<std::size_t>(r * kPitch + j);
+                CHECK(std::bit_cast<std::uint32_t>(once[at]) == std::bit_cast<std::uint32_t>(twice[at]));
+              }
+          }
+    CHECK_FALSE(static_cast<bool>(ops.fused(Op::kDiv, Op::kAdd, false)));
+    CHECK_FALSE(static_cast<bool>(ops.fused(Op::kAdd, Op::kMax, false)));
+  }
+}

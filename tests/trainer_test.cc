@@ -533,6 +533,9 @@ TEST_CASE("a finished run is neither overwritten nor resumed as another") {
   check_refused(dir, o, "out", "earlier run");
   o.resume = true;
   TrainOptions other = o;
+  other.steps = 6;
+  check_refused(dir, other, "steps", "6");
+  other = o;
   other.model.ff = 28;
   check_refused(dir, other, path, "wg");
   other = o;

@@ -28,10 +28,10 @@ struct Val {
 // A size expression in a builder call: a number, a name, or a Dim.
 struct DimArg {
   Dim dim;
-  DimArg(int n) : dim(n) {}                              // NOLINT: conversions are the point
-  DimArg(const char* name) : dim(Dim::symbol(name)) {}   // NOLINT
+  DimArg(int n) : dim(n) {}                                    // NOLINT: conversions are the point
+  DimArg(const char* name) : dim(Dim::symbol(name)) {}         // NOLINT
   DimArg(const std::string& name) : dim(Dim::symbol(name)) {}  // NOLINT
-  DimArg(Dim d) : dim(std::move(d)) {}                   // NOLINT
+  DimArg(Dim d) : dim(std::move(d)) {}                         // NOLINT
 };
 
 class GraphBuilder {
@@ -45,9 +45,9 @@ class GraphBuilder {
   void where(const std::string& size, const DimArg& value);
   Val input(const std::string& name, DType dtype, const std::vector<DimArg>& dims);
   Val launch_const(const std::string& name, DType dtype);  // f32 or i32
-  Val literal(double value);        // f32
-  Val integer(std::int64_t value);  // i32
-  Val size(const DimArg& value);    // a size as an f32 number
+  Val literal(double value);                               // f32
+  Val integer(std::int64_t value);                         // i32
+  Val size(const DimArg& value);                           // a size as an f32 number
 
   // One operation by its row in the table. Errors name the operation and what it was given.
   std::vector<Val> apply(Op op, const std::vector<Val>& operands, Attrs attrs = {});
@@ -107,8 +107,8 @@ Val operator-(double a, Val b);
 Val operator*(double a, Val b);
 Val operator/(double a, Val b);
 
-Val unary(Op op, Val a);              // any map of one operand
-Val binary(Op op, Val a, Val b);      // any map of two
+Val unary(Op op, Val a);          // any map of one operand
+Val binary(Op op, Val a, Val b);  // any map of two
 Val where(Val condition, Val a, Val b);
 Val cast(Val a, DType dtype);
 Val reduce(Op op, Axis axis, Val a);  // kReduceSum, kReduceMax

@@ -22,9 +22,9 @@ struct BackendSetup {
 using BackendFactory = std::function<std::unique_ptr<Backend>(const BackendSetup&)>;
 
 struct CheckOptions {
-  std::string filter;       // run cases whose name contains it
-  std::uint64_t seed = 1;   // of the data
-  bool large = true;        // cases of several GiB, where memory allows
+  std::string filter;             // run cases whose name contains it
+  std::uint64_t seed = 1;         // of the data
+  bool large = true;              // cases of several GiB, where memory allows
   std::vector<std::string> isas;  // besides the default one; every case of the edge shapes runs on each
   std::function<void(std::size_t done, std::size_t total, const std::string& name)> progress;
 };

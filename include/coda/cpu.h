@@ -9,9 +9,9 @@
 namespace coda {
 
 struct CpuOptions {
-  int threads = 0;      // 0: CODA_THREADS, else the cores this process may use
-  std::string isa;      // "": CODA_ISA, else the best of this processor; else baseline, avx2, avx512, avx512bf16, amx
-  int tile_rows = 0;    // 0: chosen from the shape; else as given (tests use small tiles to cross edges cheaply)
+  int threads = 0;    // 0: CODA_THREADS, else the cores this process may use
+  std::string isa;    // "": CODA_ISA, else the best of this processor; else baseline, avx2, avx512, avx512bf16, amx
+  int tile_rows = 0;  // 0: chosen from the shape; else as given (tests use small tiles to cross edges cheaply)
   int tile_cols = 0;
 };
 

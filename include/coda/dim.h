@@ -15,7 +15,7 @@ using Sizes = std::map<std::string, std::int64_t>;  // values of named sizes
 class Dim {
  public:
   Dim() : Dim(1) {}
-  Dim(std::int64_t constant);            // NOLINT: sizes are written as plain numbers
+  Dim(std::int64_t constant);                                      // NOLINT: sizes are written as plain numbers
   Dim(int constant) : Dim(static_cast<std::int64_t>(constant)) {}  // NOLINT
   static Dim symbol(const std::string& name);
 

@@ -12,8 +12,8 @@ enum class DType : std::uint8_t { kF32, kBF16, kF16, kI32 };
 
 constexpr int size_of(DType t) { return t == DType::kBF16 || t == DType::kF16 ? 2 : 4; }
 constexpr bool is_float(DType t) { return t != DType::kI32; }
-std::string_view name(DType t);              // "f32", "bf16", "f16", "i32"
-DType parse_dtype(std::string_view text);    // throws Error listing the names above
+std::string_view name(DType t);            // "f32", "bf16", "f16", "i32"
+DType parse_dtype(std::string_view text);  // throws Error listing the names above
 
 // 16-bit storage; no arithmetic on purpose: everything is computed in float.
 struct BF16 {

@@ -34,7 +34,7 @@ class InternalError : public std::logic_error {
 }  // namespace coda
 
 // Always on: checks an invariant of ours; `message` is any expression convertible to std::string.
-#define CODA_CHECK(condition, message)                                        \
-  do {                                                                        \
+#define CODA_CHECK(condition, message)                                            \
+  do {                                                                            \
     if (!(condition)) throw ::coda::InternalError(__FILE__, __LINE__, (message)); \
   } while (false)

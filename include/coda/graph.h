@@ -1,13 +1,15 @@
 // Graph: the operations of a computation in SSA form on whole tensors; immutable once built.
 //
 // The precision contract (docs/precision.md; every backend keeps it):
-//  - operands are bf16, fp16 or fp32; accumulation and all epilogue arithmetic are fp32; ONE rounding, to nearest even, at
+//  - operands are bf16, fp16 or fp32; accumulation and all epilogue arithmetic are fp32; ONE rounding, to nearest even,
+//  at
 //    each store. fp32 operands multiply in fp32.
 //  - reductions and finishes read the unrounded fp32 values; the order of merging is fixed, so a plan at one tile
 //    configuration gives the same bits from run to run.
 //  - only fp32 buffers accumulate (`+=`). Inputs are never written except through `over`; an output is never read
 //    unless `+=`. NaN and infinity go where IEEE 754 sends them, and only to rows and columns that depend on them.
-//  - a value is exact until it is stored, used as a GEMM operand, or cast. Rewrites that change rounding need `reassociate`.
+//  - a value is exact until it is stored, used as a GEMM operand, or cast. Rewrites that change rounding need
+//  `reassociate`.
 //  - maps are evaluated as written, one fp32 operation each, never contracted to fused multiply-adds.
 // The law (Program, program.h): a reduction along n or m denotes the whole row or column and has stage "finish"; a tile
 // value may not depend on a finish value of its own Program.
@@ -28,9 +30,9 @@ using ValueId = int;
 
 struct Value {
   Type type;
-  int node = -1;    // index of the node that makes it …
-  int result = 0;   // … as its result number
-  std::string name; // as written; empty for inner values
+  int node = -1;                 // index of the node that makes it …
+  int result = 0;                // … as its result number
+  std::string name;              // as written; empty for inner values
   std::optional<DType> storage;  // dtype where it is kept in memory, once a pass has decided
   std::string scope;             // "layer3.norm1"
   bool keep = false;             // kept for the backward
@@ -47,8 +49,8 @@ struct Node {
 struct Input {
   std::string name;
   DType dtype = DType::kF32;
-  std::vector<Dim> dims;   // 2 or 3: [R,C] or [R,G,C]; empty for a launch constant
-  bool is_const = false;   // a number given at launch (eps, softcap): f32 or i32
+  std::vector<Dim> dims;  // 2 or 3: [R,C] or [R,G,C]; empty for a launch constant
+  bool is_const = false;  // a number given at launch (eps, softcap): f32 or i32
   ValueId value = -1;
 };
 

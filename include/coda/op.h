@@ -1,5 +1,6 @@
-// The op table: one row per operation with its name, type rule, fp64 definition, derivative and traits. A formula stands
-// here (src/ir/) and nowhere else; parser, verifier, interpreter, reverse mode, rewriter and backends read the rows.
+// The op table: one row per operation with its name, type rule, fp64 definition, derivative and traits. A formula
+// stands here (src/ir/) and nowhere else; parser, verifier, interpreter, reverse mode, rewriter and backends read the
+// rows.
 #pragma once
 
 #include <cstdint>
@@ -33,19 +34,77 @@ std::string_view suffix(Axis a);  // "c", "g", "n", "m", "mn": sum_n, max_c, …
 
 enum class Op : std::uint8_t {
   // sources of values
-  kInput, kLiteral, kSize, kRow, kCol, kUniform, kCis, kGather, kMatmul,
+  kInput,
+  kLiteral,
+  kSize,
+  kRow,
+  kCol,
+  kUniform,
+  kCis,
+  kGather,
+  kMatmul,
   // maps of one operand
-  kNeg, kNot, kAbs, kExp, kLog, kSqrt, kRsqrt, kTanh, kErf, kSigmoid, kSilu, kGelu, kGeluTanh, kRelu, kSquare, kCast,
+  kNeg,
+  kNot,
+  kAbs,
+  kExp,
+  kLog,
+  kSqrt,
+  kRsqrt,
+  kTanh,
+  kErf,
+  kSigmoid,
+  kSilu,
+  kGelu,
+  kGeluTanh,
+  kRelu,
+  kSquare,
+  kCast,
   // maps of two and three operands
-  kAdd, kSub, kMul, kDiv, kMin, kMax, kEq, kNe, kLt, kLe, kGt, kGe, kAnd, kOr, kWhere,
+  kAdd,
+  kSub,
+  kMul,
+  kDiv,
+  kMin,
+  kMax,
+  kEq,
+  kNe,
+  kLt,
+  kLe,
+  kGt,
+  kGe,
+  kAnd,
+  kOr,
+  kWhere,
   // shape
-  kPairs, kInterleave, kHalves, kConcat, kSplit, kGroup, kFlat,
+  kPairs,
+  kInterleave,
+  kHalves,
+  kConcat,
+  kSplit,
+  kGroup,
+  kFlat,
   // reductions
-  kReduceSum, kReduceMax, kArgmax, kLogsumexp, kMoments,
+  kReduceSum,
+  kReduceMax,
+  kArgmax,
+  kLogsumexp,
+  kMoments,
   // composites: expand into the operations above
-  kRmsnorm, kLayernorm, kSwiglu, kGeglu, kGegluTanh, kReglu, kRope, kRopePairs, kQkNorm, kCrossEntropy,
+  kRmsnorm,
+  kLayernorm,
+  kSwiglu,
+  kGeglu,
+  kGegluTanh,
+  kReglu,
+  kRope,
+  kRopePairs,
+  kQkNorm,
+  kCrossEntropy,
   // opaque, in graphs only
-  kAttention, kAttentionGrad, kScatterSum,
+  kAttention,
+  kAttentionGrad,
+  kScatterSum,
 };
 
 // Parameters of an operation that are not values.
@@ -53,8 +112,9 @@ struct Attrs {
   double number = 0;          // kLiteral: the value. kLogsumexp: unused
   DType dtype = DType::kF32;  // kCast: the target. kLiteral: kF32 or kI32
   Axis axis = Axis::kN;       // reductions
-  std::vector<Dim> dims;      // kSize {value}; kGroup {width}; kSplit {widths…}; kScatterSum {rows}; kAttention {batch, heads, kv_heads}
-  int a_axis = 1, b_axis = 1; // kMatmul: the contracted axis of each operand (0 rows, 1 columns)
+  std::vector<Dim>
+      dims;  // kSize {value}; kGroup {width}; kSplit {widths…}; kScatterSum {rows}; kAttention {batch, heads, kv_heads}
+  int a_axis = 1, b_axis = 1;  // kMatmul: the contracted axis of each operand (0 rows, 1 columns)
   friend bool operator==(const Attrs&, const Attrs&) = default;
 };
 
@@ -72,10 +132,10 @@ enum Trait : unsigned {
 class GraphBuilder;
 struct Node;
 class Graph;
-struct EvalFrame;   // src/ir/eval.h
-struct GradFrame;   // src/ir/grad_rows.h
-struct ExpandFrame; // src/ir/composites.h
-struct TypeQuery;   // src/ir/type_rules.h
+struct EvalFrame;    // src/ir/eval.h
+struct GradFrame;    // src/ir/grad_rows.h
+struct ExpandFrame;  // src/ir/composites.h
+struct TypeQuery;    // src/ir/type_rules.h
 
 struct OpRow {
   Op op;
@@ -84,11 +144,11 @@ struct OpRow {
   int optional_operands = 0;  // that may follow
   unsigned traits = 0;
   std::vector<Type> (*type_rule)(TypeQuery&) = nullptr;
-  double (*map)(const double* x) = nullptr;      // fp64 definition of a map …
-  void (*eval)(EvalFrame&) = nullptr;            // … or of anything else (null for composites: the expansion defines them)
-  void (*grad)(GradFrame&) = nullptr;            // null: constant in every operand (integers, booleans)
-  void (*expand)(ExpandFrame&) = nullptr;        // composites
-  std::optional<Op> adjoint = std::nullopt;      // row-linear: the operation that is its transpose
+  double (*map)(const double* x) = nullptr;  // fp64 definition of a map …
+  void (*eval)(EvalFrame&) = nullptr;      // … or of anything else (null for composites: the expansion defines them)
+  void (*grad)(GradFrame&) = nullptr;      // null: constant in every operand (integers, booleans)
+  void (*expand)(ExpandFrame&) = nullptr;  // composites
+  std::optional<Op> adjoint = std::nullopt;  // row-linear: the operation that is its transpose
   std::optional<Op> inverse = std::nullopt;
 
   bool has(Trait t) const { return (traits & t) != 0; }

@@ -14,8 +14,8 @@ enum class Stage : std::uint8_t { kOperand, kTile, kFinish };
 
 // Σ_i A_i @ B_i: one accumulator of the GEMM source.
 struct Accumulator {
-  ValueId value = -1;            // the sum (or the single product)
-  std::vector<int> matmul_nodes; // its terms, in order
+  ValueId value = -1;             // the sum (or the single product)
+  std::vector<int> matmul_nodes;  // its terms, in order
 };
 
 class Program {
@@ -23,7 +23,7 @@ class Program {
   // Verifies; throws Error that names the offending value.
   explicit Program(Graph g);
 
-  const Graph& graph() const { return written_; }    // as written
+  const Graph& graph() const { return written_; }      // as written
   const Graph& expanded() const { return expanded_; }  // composites expanded; stages and accumulators refer to this one
   const std::string& name() const { return written_.name(); }
   std::uint64_t hash() const { return written_.hash(); }

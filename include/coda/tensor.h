@@ -32,7 +32,7 @@ struct TensorView {
   // Rows (columns) [first, first + count). A range that starts or ends inside a block must lie in one block.
   TensorView row_range(std::int64_t first, std::int64_t count) const;
   TensorView col_range(std::int64_t first, std::int64_t count) const;
-  std::string str() const;                                                   // "bf16[64,128] strides (128,1)"
+  std::string str() const;  // "bf16[64,128] strides (128,1)"
 };
 
 // Lowest and one-past-highest byte that a view touches (equal if empty).
@@ -42,8 +42,8 @@ struct ByteRange {
 };
 ByteRange byte_range(const TensorView& v);
 
-// Throws Error naming `argument` if data is null (and the view not empty), misaligned for its dtype, has negative sizes or
-// blocks that don't divide. Outputs must in addition address every element once (`writable`).
+// Throws Error naming `argument` if data is null (and the view not empty), misaligned for its dtype, has negative sizes
+// or blocks that don't divide. Outputs must in addition address every element once (`writable`).
 void check_view(const std::string& argument, const TensorView& v, bool writable);
 
 }  // namespace coda

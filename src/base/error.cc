@@ -18,7 +18,7 @@ std::string join(const ErrorParts& p) {
 Error::Error(ErrorParts parts) : std::runtime_error(join(parts)), parts_(std::move(parts)) {}
 
 InternalError::InternalError(const char* file, int line, const std::string& what)
-    : std::logic_error(fmt::format("coda internal error at {}:{}: {}. This is a bug in coda; please report it.", file, line,
-                                   what)) {}
+    : std::logic_error(fmt::format("coda internal error at {}:{}: {}. This is a bug in coda; please report it.", file,
+                                   line, what)) {}
 
 }  // namespace coda

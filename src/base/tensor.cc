@@ -30,7 +30,8 @@ struct AxisRange {
   std::int64_t block;
 };
 
-AxisRange axis_range(std::int64_t first, std::int64_t count, std::int64_t block, std::int64_t stride, std::int64_t outer) {
+AxisRange axis_range(std::int64_t first, std::int64_t count, std::int64_t block, std::int64_t stride,
+                     std::int64_t outer) {
   if (first % block == 0) return {first / block * outer, block};
   CODA_CHECK(first % block + count <= block, "a range of a view starts inside a block and leaves it");
   return {first / block * outer + first % block * stride, std::max<std::int64_t>(count, 1)};
@@ -58,8 +59,8 @@ TensorView TensorView::col_range(std::int64_t first, std::int64_t count) const {
 
 std::string TensorView::str() const {
   if (is_plain()) return fmt::format("{}[{},{}] strides ({},{})", name(dtype), rows, cols, row_stride, col_stride);
-  return fmt::format("{}[{},{}] rows ({} by {}, then {}) columns ({} by {}, then {})", name(dtype), rows, cols, row_block,
-                     row_stride, row_outer, col_block, col_stride, col_outer);
+  return fmt::format("{}[{},{}] rows ({} by {}, then {}) columns ({} by {}, then {})", name(dtype), rows, cols,
+                     row_block, row_stride, row_outer, col_block, col_stride, col_outer);
 }
 
 ByteRange byte_range(const TensorView& v) {
@@ -79,14 +80,15 @@ ByteRange byte_range(const TensorView& v) {
 }
 
 void check_view(const std::string& argument, const TensorView& v, bool writable) {
-  if (v.rows < 0 || v.cols < 0)
-    throw Error({argument, fmt::format("size [{},{}]", v.rows, v.cols), "sizes ≥ 0", ""});
+  if (v.rows < 0 || v.cols < 0) throw Error({argument, fmt::format("size [{},{}]", v.rows, v.cols), "sizes ≥ 0", ""});
   if (v.row_block <= 0 || v.col_block <= 0)
     throw Error({argument, fmt::format("blocks ({},{})", v.row_block, v.col_block), "blocks ≥ 1", ""});
   if (v.empty()) return;
-  if (v.data == nullptr) throw Error({argument, "a null pointer", "memory for " + v.str(), "Allocate the tensor first."});
+  if (v.data == nullptr)
+    throw Error({argument, "a null pointer", "memory for " + v.str(), "Allocate the tensor first."});
   if (reinterpret_cast<std::uintptr_t>(v.data) % size_of(v.dtype) != 0)
-    throw Error({argument, fmt::format("address {}", v.data), fmt::format("a multiple of {} bytes for {}", size_of(v.dtype), name(v.dtype)),
+    throw Error({argument, fmt::format("address {}", v.data),
+                 fmt::format("a multiple of {} bytes for {}", size_of(v.dtype), name(v.dtype)),
                  "Copy the data to an aligned buffer."});
   if (!writable) return;
   // Sort the axes that have more than one step by stride: each must clear the extent of the smaller ones.
@@ -97,13 +99,14 @@ void check_view(const std::string& argument, const TensorView& v, bool writable)
                             {(v.rows + v.row_block - 1) / v.row_block, v.row_outer},
                             {std::min(v.cols, v.col_block), v.col_stride},
                             {(v.cols + v.col_block - 1) / v.col_block, v.col_outer}}};
-  std::sort(axes.begin(), axes.end(), [](const Axis& a, const Axis& b) { return std::abs(a.stride) < std::abs(b.stride); });
+  std::sort(axes.begin(), axes.end(),
+            [](const Axis& a, const Axis& b) { return std::abs(a.stride) < std::abs(b.stride); });
   std::int64_t extent = 1;
   for (const Axis& a : axes) {
     if (a.count <= 1) continue;
     if (std::abs(a.stride) < extent)
-      throw Error({argument, "an output whose elements share memory: " + v.str(), "strides that give each element its own place",
-                   "Pass a contiguous output."});
+      throw Error({argument, "an output whose elements share memory: " + v.str(),
+                   "strides that give each element its own place", "Pass a contiguous output."});
     extent += (a.count - 1) * std::abs(a.stride);
   }
 }

@@ -16,8 +16,8 @@
 #include "coda/builder.h"
 #include "coda/cpu.h"
 #include "coda/error.h"
-#include "model/llama_plan.h"
 #include "ir/index_rules.h"
+#include "model/llama_plan.h"
 #include "plan/program_library.h"
 
 namespace coda::bench {
@@ -31,9 +31,16 @@ struct Entry {
   const char* program;
 };
 constexpr Entry kPrograms[] = {
-    {"P0", "residual_rmsnorm_partial"}, {"P1", "rmsnorm_linear"}, {"P2", "rmsnorm_swiglu"},
-    {"P3", "rope"},                     {"P4", "rmsnorm_rope"},   {"P5", "rmsnorm_cross_entropy"},
-    {"P6", "residual_rmsnorm_backward"}, {"P7", "swiglu_backward"}, {"P8", "swiglu"}, {"P9", "cross_entropy"},
+    {"P0", "residual_rmsnorm_partial"},
+    {"P1", "rmsnorm_linear"},
+    {"P2", "rmsnorm_swiglu"},
+    {"P3", "rope"},
+    {"P4", "rmsnorm_rope"},
+    {"P5", "rmsnorm_cross_entropy"},
+    {"P6", "residual_rmsnorm_backward"},
+    {"P7", "swiglu_backward"},
+    {"P8", "swiglu"},
+    {"P9", "cross_entropy"},
 };
 
 Sizes cube_sizes(const Program& p, std::int64_t n) {
@@ -103,7 +110,8 @@ class Tensors {
       float scale = cols > 1 && rows > 1 ? 1 / std::sqrt(static_cast<float>(cols)) : 1;
       for (std::int64_t i = 0; i < rows * cols; ++i) {
         if (buffer.dtype == DType::kI32)
-          reinterpret_cast<std::int32_t*>(base)[i] = static_cast<std::int32_t>(random() % static_cast<unsigned>(bounds.count(b) ? bounds[b] : 1));
+          reinterpret_cast<std::int32_t*>(base)[i] =
+              static_cast<std::int32_t>(random() % static_cast<unsigned>(bounds.count(b) ? bounds[b] : 1));
         else
           store_element(base, i, buffer.dtype, cols == 1 ? std::fabs(normal(random)) + 0.5f : normal(random) * scale);
       }
@@ -127,7 +135,8 @@ class Bench {
  public:
   explicit Bench(const BenchOptions& options) : options_(options), libraries_(open_libraries()) {
     if (libraries_.empty())
-      throw Error({"bench", "no GEMM library", "OpenBLAS, MKL or oneDNN 3", "Install one (libopenblas0), or name it in CODA_BENCH_LIBRARIES."});
+      throw Error({"bench", "no GEMM library", "OpenBLAS, MKL or oneDNN 3",
+                   "Install one (libopenblas0), or name it in CODA_BENCH_LIBRARIES."});
     if (options_.threads.empty()) {
       options_.threads = {1};
       if (default_thread_count() > 1) options_.threads.push_back(default_thread_count());
@@ -138,7 +147,8 @@ class Bench {
     for (DType dtype : options_.dtypes)
       for (int threads : options_.threads) {
         LibraryGemm* library = best_library(libraries_, dtype, threads, options_.n);
-        if (library == nullptr) throw Error({"bench", "no library GEMM for " + std::string(name(dtype)), "a library that has one", ""});
+        if (library == nullptr)
+          throw Error({"bench", "no library GEMM for " + std::string(name(dtype)), "a library that has one", ""});
         CpuOptions cpu;
         cpu.threads = threads;
         backend_ = make_cpu_backend(cpu);
@@ -153,11 +163,22 @@ class Bench {
 
   void add(const std::string& name, const std::string& shape, DType dtype, int threads, const Candidate& c,
            const std::string& baseline, const Candidate& against) {
-    BenchRow r{name, "cpu", shape, std::string(coda::name(dtype)), threads, c.quantile(0.5), c.quantile(0.25), c.quantile(0.75), baseline, against.quantile(0.5), 0};
+    BenchRow r{name,
+               "cpu",
+               shape,
+               std::string(coda::name(dtype)),
+               threads,
+               c.quantile(0.5),
+               c.quantile(0.25),
+               c.quantile(0.75),
+               baseline,
+               against.quantile(0.5),
+               0};
     r.ratio = r.median_s / r.baseline_s;
     rows_.push_back(r);
     if (options_.progress)
-      options_.progress(fmt::format("{:34} {:5} {}T {:9.2f} ms  {:.3f} × {} ({:.2f} ms)", name, coda::name(dtype), threads, r.median_s * 1e3, r.ratio, baseline, r.baseline_s * 1e3));
+      options_.progress(fmt::format("{:34} {:5} {}T {:9.2f} ms  {:.3f} × {} ({:.2f} ms)", name, coda::name(dtype),
+                                    threads, r.median_s * 1e3, r.ratio, baseline, r.baseline_s * 1e3));
   }
 
   void program(const Entry& e, DType dtype, int threads, LibraryGemm& library) {
@@ -179,7 +200,8 @@ class Bench {
     std::string shape = fmt::format("{0}x{0}x{0}", options_.n);
     add(name, shape, dtype, threads, c[0], "coda's tiled bare GEMM, result stored", c[1]);
     add(name, shape, dtype, threads, c[0], "bare GEMM of " + library.name(), c[2]);
-    add(name, shape, dtype, threads, c[0], fmt::format("unfused: {} and {} passes", library.name(), unfused.passes()), c[3]);
+    add(name, shape, dtype, threads, c[0], fmt::format("unfused: {} and {} passes", library.name(), unfused.passes()),
+        c[3]);
     add(fmt::format("{} bare", e.label), shape, dtype, threads, c[1], "bare GEMM of " + library.name(), c[2]);
   }
 
@@ -205,7 +227,8 @@ class Bench {
     for (int i : {0, 3}) {
       std::string name = i == 0 ? "layer forward" : "layer forward+backward";
       std::size_t passes = uf.passes() + (i == 0 ? 0 : ub.passes());
-      add(name, text, dtype, threads, c[idx(i)], fmt::format("unfused: {} and {} passes", library.name(), passes), c[idx(i + 1)]);
+      add(name, text, dtype, threads, c[idx(i)], fmt::format("unfused: {} and {} passes", library.name(), passes),
+          c[idx(i + 1)]);
       add(name, text, dtype, threads, c[idx(i)], "bare GEMMs of " + library.name(), c[idx(i + 2)]);
     }
   }

@@ -12,11 +12,11 @@
 namespace coda::bench {
 
 struct BenchOptions {
-  std::int64_t n = 2048;                  // programs run at n³
+  std::int64_t n = 2048;  // programs run at n³
   std::vector<DType> dtypes = {DType::kF32, DType::kBF16};
-  std::vector<int> threads;               // empty: 1 and all
+  std::vector<int> threads;  // empty: 1 and all
   int rounds = 9;
-  std::string filter;                     // rows whose name contains it
+  std::string filter;                                                          // rows whose name contains it
   std::int64_t tokens = 2048, d = 1024, ff = 2816, heads = 16, kv_heads = 16;  // the layer
   std::function<void(const std::string&)> progress;
 };

@@ -61,10 +61,10 @@ class Cblas : public LibraryGemm {
     if (narrow) wide_.resize(static_cast<std::size_t>(g.c.rows * g.c.cols));
     std::int64_t k = g.a_axis == 1 ? g.a.cols : g.a.rows;
     (g.a.dtype == DType::kF32 ? f32_ : bf16_)(
-        kRowMajor, g.a_axis == 1 ? kPlain : kTransposed, g.b_axis == 0 ? kPlain : kTransposed, static_cast<int>(g.c.rows),
-        static_cast<int>(g.c.cols), static_cast<int>(k), 1.0f, g.a.data, static_cast<int>(g.a.row_stride), g.b.data,
-        static_cast<int>(g.b.row_stride), g.accumulate ? 1.0f : 0.0f, narrow ? wide_.data() : g.c.data,
-        static_cast<int>(narrow ? g.c.cols : g.c.row_stride));
+        kRowMajor, g.a_axis == 1 ? kPlain : kTransposed, g.b_axis == 0 ? kPlain : kTransposed,
+        static_cast<int>(g.c.rows), static_cast<int>(g.c.cols), static_cast<int>(k), 1.0f, g.a.data,
+        static_cast<int>(g.a.row_stride), g.b.data, static_cast<int>(g.b.row_stride), g.accumulate ? 1.0f : 0.0f,
+        narrow ? wide_.data() : g.c.data, static_cast<int>(narrow ? g.c.cols : g.c.row_stride));
     if (narrow) round_rows(wide_, g.c);
   }
 
@@ -85,7 +85,8 @@ class OneDnn : public LibraryGemm {
     result->library_ = library;
     result->path_ = path;
     result->check(find<int (*)(void**, int, std::size_t)>(library, "dnnl_engine_create")(&result->engine_, 1, 0));
-    result->check(find<int (*)(void**, void*, unsigned)>(library, "dnnl_stream_create")(&result->stream_, result->engine_, 1));
+    result->check(
+        find<int (*)(void**, void*, unsigned)>(library, "dnnl_stream_create")(&result->stream_, result->engine_, 1));
     return result;
   }
 
@@ -103,7 +104,8 @@ class OneDnn : public LibraryGemm {
     void* data[3] = {g.a.data, g.b.data, g.c.data};
     for (int i = 0; i < 3; ++i) check(set(p.memory[i], data[i]));
     std::array<Arg, 3> args{{{1, p.memory[0]}, {33, p.memory[1]}, {17, p.memory[2]}}};  // source, weights, destination
-    check(find<int (*)(void*, void*, int, const Arg*)>(library_, "dnnl_primitive_execute")(p.primitive, stream_, 3, args.data()));
+    check(find<int (*)(void*, void*, int, const Arg*)>(library_, "dnnl_primitive_execute")(p.primitive, stream_, 3,
+                                                                                           args.data()));
     check(find<int (*)(void*)>(library_, "dnnl_stream_wait")(stream_));
   }
 
@@ -116,15 +118,27 @@ class OneDnn : public LibraryGemm {
     void* primitive = nullptr;
     void* memory[3] = {};
   };
-  using Key = std::tuple<std::int64_t, std::int64_t, std::int64_t, int, int, int, int, bool, std::int64_t, std::int64_t, std::int64_t>;
+  using Key = std::tuple<std::int64_t, std::int64_t, std::int64_t, int, int, int, int, bool, std::int64_t, std::int64_t,
+                         std::int64_t>;
 
   void check(int status) const {
-    if (status != 0) throw Error({name(), fmt::format("status {}", status), "success", "Leave it out of CODA_BENCH_LIBRARIES."});
+    if (status != 0)
+      throw Error({name(), fmt::format("status {}", status), "success", "Leave it out of CODA_BENCH_LIBRARIES."});
   }
 
   Primitive& primitive(const GemmCall& g) {
     std::int64_t m = g.c.rows, n = g.c.cols, k = g.a_axis == 1 ? g.a.cols : g.a.rows;
-    Key key{m, n, k, g.a_axis, g.b_axis, static_cast<int>(g.a.dtype), static_cast<int>(g.c.dtype), g.accumulate, g.a.row_stride, g.b.row_stride, g.c.row_stride};
+    Key key{m,
+            n,
+            k,
+            g.a_axis,
+            g.b_axis,
+            static_cast<int>(g.a.dtype),
+            static_cast<int>(g.c.dtype),
+            g.accumulate,
+            g.a.row_stride,
+            g.b.row_stride,
+            g.c.row_stride};
     auto [it, added] = primitives_.try_emplace(key);
     if (!added) return it->second;
     Primitive& p = it->second;
@@ -133,13 +147,16 @@ class OneDnn : public LibraryGemm {
       return plain ? std::array<std::int64_t, 2>{v.row_stride, 1} : std::array<std::int64_t, 2>{1, v.row_stride};
     };
     std::array<std::int64_t, 2> dims[3] = {{m, k}, {k, n}, {m, n}};
-    std::array<std::int64_t, 2> steps[3] = {strides(g.a, g.a_axis == 1), strides(g.b, g.b_axis == 0), strides(g.c, true)};
+    std::array<std::int64_t, 2> steps[3] = {strides(g.a, g.a_axis == 1), strides(g.b, g.b_axis == 0),
+                                            strides(g.c, true)};
     int types[3] = {type(g.a.dtype), type(g.b.dtype), type(g.c.dtype)};
     void* desc[3];
     using Describe = int (*)(void**, int, const std::int64_t*, int, const std::int64_t*);
     for (int i = 0; i < 3; ++i) {
-      check(find<Describe>(library_, "dnnl_memory_desc_create_with_strides")(&desc[i], 2, dims[i].data(), types[i], steps[i].data()));
-      check(find<int (*)(void**, void*, void*, void*)>(library_, "dnnl_memory_create")(&p.memory[i], desc[i], engine_, nullptr));
+      check(find<Describe>(library_, "dnnl_memory_desc_create_with_strides")(&desc[i], 2, dims[i].data(), types[i],
+                                                                             steps[i].data()));
+      check(find<int (*)(void**, void*, void*, void*)>(library_, "dnnl_memory_create")(&p.memory[i], desc[i], engine_,
+                                                                                       nullptr));
     }
     void *attr = nullptr, *post = nullptr, *primitive_desc = nullptr;
     if (g.accumulate) {
@@ -149,7 +166,8 @@ class OneDnn : public LibraryGemm {
       check(find<int (*)(void*, void*)>(library_, "dnnl_primitive_attr_set_post_ops")(attr, post));
     }
     using Create = int (*)(void**, void*, void*, void*, void*, void*, void*);
-    check(find<Create>(library_, "dnnl_matmul_primitive_desc_create")(&primitive_desc, engine_, desc[0], desc[1], nullptr, desc[2], attr));
+    check(find<Create>(library_, "dnnl_matmul_primitive_desc_create")(&primitive_desc, engine_, desc[0], desc[1],
+                                                                      nullptr, desc[2], attr));
     check(find<int (*)(void**, void*)>(library_, "dnnl_primitive_create")(&p.primitive, primitive_desc));
     return p;
   }
@@ -169,12 +187,14 @@ std::vector<std::unique_ptr<LibraryGemm>> open_libraries() {
     for (std::string path; std::getline(list, path, ':');)
       if (!path.empty()) paths.push_back(path);
   }
-  for (const char* usual : {"libdnnl.so.3", "libmkl_rt.so.3", "libmkl_rt.so.2", "libopenblas.so.0"}) paths.emplace_back(usual);
+  for (const char* usual : {"libdnnl.so.3", "libmkl_rt.so.3", "libmkl_rt.so.2", "libopenblas.so.0"})
+    paths.emplace_back(usual);
   std::vector<std::unique_ptr<LibraryGemm>> found;
   for (const std::string& path : paths) {
     void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) {
-      if (path.find('/') != std::string::npos) throw Error({"CODA_BENCH_LIBRARIES", dlerror(), "shared libraries that load", ""});
+      if (path.find('/') != std::string::npos)
+        throw Error({"CODA_BENCH_LIBRARIES", dlerror(), "shared libraries that load", ""});
       continue;
     }
     if (auto one_dnn = OneDnn::open(library, path)) found.push_back(std::move(one_dnn));
@@ -183,9 +203,11 @@ std::vector<std::unique_ptr<LibraryGemm>> open_libraries() {
   return found;
 }
 
-LibraryGemm* best_library(const std::vector<std::unique_ptr<LibraryGemm>>& libraries, DType dtype, int threads, std::int64_t n) {
+LibraryGemm* best_library(const std::vector<std::unique_ptr<LibraryGemm>>& libraries, DType dtype, int threads,
+                          std::int64_t n) {
   std::vector<std::byte> a(static_cast<std::size_t>(n * n * 4)), b(a.size()), c(a.size());
-  GemmCall call{TensorView::matrix(a.data(), dtype, n, n), TensorView::matrix(b.data(), dtype, n, n), TensorView::matrix(c.data(), dtype, n, n)};
+  GemmCall call{TensorView::matrix(a.data(), dtype, n, n), TensorView::matrix(b.data(), dtype, n, n),
+                TensorView::matrix(c.data(), dtype, n, n)};
   LibraryGemm* best = nullptr;
   double best_time = 0;
   for (const auto& library : libraries) {

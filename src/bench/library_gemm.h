@@ -1,5 +1,5 @@
-// The rulers of `coda bench`: whole-matrix GEMMs of libraries that are opened at run time (nothing is linked): OpenBLAS,
-// MKL, oneDNN. Used by the benchmark alone, never by the library.
+// The rulers of `coda bench`: whole-matrix GEMMs of libraries that are opened at run time (nothing is linked):
+// OpenBLAS, MKL, oneDNN. Used by the benchmark alone, never by the library.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,8 @@
 
 namespace coda::bench {
 
-// c[M,N] = (or +=, fp32 c only) Σ over the shared axis of a and b. Plain row-major views with a unit stride along one axis.
+// c[M,N] = (or +=, fp32 c only) Σ over the shared axis of a and b. Plain row-major views with a unit stride along one
+// axis.
 struct GemmCall {
   TensorView a, b, c;
   int a_axis = 1, b_axis = 1;  // the contracted axis of each: 0 rows, 1 columns
@@ -30,6 +31,7 @@ class LibraryGemm {
 std::vector<std::unique_ptr<LibraryGemm>> open_libraries();
 
 // The fastest of them for operands of `dtype` at n³ with so many threads; nullptr if none supports it.
-LibraryGemm* best_library(const std::vector<std::unique_ptr<LibraryGemm>>& libraries, DType dtype, int threads, std::int64_t n);
+LibraryGemm* best_library(const std::vector<std::unique_ptr<LibraryGemm>>& libraries, DType dtype, int threads,
+                          std::int64_t n);
 
 }  // namespace coda::bench

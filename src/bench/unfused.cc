@@ -109,7 +109,8 @@ struct Unfused::Impl {
     for (const Output& o : g.outputs()) {
       auto it = step.outputs.find(o.name);
       bool input = g.def(o.value).op == Op::kInput;
-      if (it != step.outputs.end() && !o.accumulate && !input && slot[idx(o.value)] < 0) slot[idx(o.value)] = slot_of(it->second);
+      if (it != step.outputs.end() && !o.accumulate && !input && slot[idx(o.value)] < 0)
+        slot[idx(o.value)] = slot_of(it->second);
     }
     auto place = [&](ValueId v) {
       if (slot[idx(v)] >= 0) return slot[idx(v)];
@@ -281,7 +282,8 @@ void Unfused::run(const Bindings& bindings) { impl_->run(bindings, true); }
 void Unfused::run_gemms(const Bindings& bindings) { impl_->run(bindings, false); }
 
 std::size_t Unfused::passes() const {
-  return static_cast<std::size_t>(std::count_if(impl_->calls.begin(), impl_->calls.end(), [](const Call& c) { return !c.is_gemm; }));
+  return static_cast<std::size_t>(
+      std::count_if(impl_->calls.begin(), impl_->calls.end(), [](const Call& c) { return !c.is_gemm; }));
 }
 
 }  // namespace coda::bench

@@ -1,7 +1,7 @@
 // The same computation unfused: every product by a library's whole GEMM, every other operation a pass of its own over
 // whole tensors in memory, stored in the program's storage dtype, as an eager framework runs it. The passes are
-// vectorised and threaded (one-operation programs on the same backend), so only the fusing differs. Used by the benchmark
-// alone.
+// vectorised and threaded (one-operation programs on the same backend), so only the fusing differs. Used by the
+// benchmark alone.
 #pragma once
 
 #include <map>

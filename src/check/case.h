@@ -36,8 +36,8 @@ std::vector<Case> case_table(const CheckOptions& options);
 
 // The reference values of one program at one input: exact, and as a plain low-precision computation has them.
 struct Reference {
-  Arrays exact, rounded, plain;      // by output; rounded: exact, then one rounding at the store
-  std::map<std::string, bool> whole; // outputs that must be exact (small integers, exact operations)
+  Arrays exact, rounded, plain;         // by output; rounded: exact, then one rounding at the store
+  std::map<std::string, bool> whole;    // outputs that must be exact (small integers, exact operations)
   std::map<std::string, double> scale;  // largest magnitude among the values that an output is computed from
 };
 Reference make_reference(const Program& p, const Arrays& inputs, const Sizes& sizes, DType dtype);

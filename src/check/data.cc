@@ -130,7 +130,8 @@ void Tensor::fill(double x) {
   for (std::int64_t r = 0; r < view_.rows; ++r)
     for (std::int64_t c = 0; c < view_.cols; ++c) {
       if (view_.dtype == DType::kI32)
-        static_cast<std::int32_t*>(view_.data)[view_.offset(r, c)] = std::isnan(x) ? 0x7f7f7f7f : static_cast<std::int32_t>(x);
+        static_cast<std::int32_t*>(view_.data)[view_.offset(r, c)] =
+            std::isnan(x) ? 0x7f7f7f7f : static_cast<std::int32_t>(x);
       else
         store_element(view_.data, view_.offset(r, c), view_.dtype, static_cast<float>(x));
     }
@@ -147,12 +148,22 @@ bool Tensor::guards_intact() const {
 Arrays make_values(const Graph& g, const Sizes& sizes, Values kind, std::uint64_t seed) {
   Arrays values;
   std::vector<IndexRule> rules = index_rules(g);
+  auto depth_of = [&](const std::string& called) {
+    for (const Node& n : g.nodes())
+      if (n.op == Op::kMatmul && g.value(n.operands[1]).name == called) {
+        const Type& t = g.value(n.operands[1]).type;
+        std::int64_t k = (n.attrs.b_axis == 0 ? t.rows : t.cols).eval(sizes);
+        return 1 / std::sqrt(static_cast<double>(std::max<std::int64_t>(k, 1)));
+      }
+    return 1.0;
+  };
   auto fill = [&](const std::string& called, DType dtype, const Type& t, std::int64_t bound, bool ignorable) {
     Random random(seed_of(called, seed));
     Array a(t.rows.eval(sizes), t.groups.eval(sizes), t.cols.eval(sizes));
-    // Softmax from kept statistics: a maximum like that of logits which are sums of K products.
-    double spread = std::sqrt(static_cast<double>(sizes.count("K") ? std::max<std::int64_t>(sizes.at("K"), 1) : 1));
-    auto row_maximum = [&](double n) { return (4 + 0.5 * n) * spread; };
+    // Products come out of unit size: the right operand of a GEMM is scaled by its depth. A kept maximum lies above
+    // them.
+    double scale = depth_of(called);
+    auto row_maximum = [](double n) { return 4 + 0.5 * n; };
     bool vector = t.rows.is_one() || t.width().is_one();
     std::int64_t i = 0;
     for (double& x : a.data) {
@@ -166,7 +177,7 @@ Arrays make_values(const Graph& g, const Sizes& sizes, Values kind, std::uint64_
         x = vector ? static_cast<double>(1 + (i - 1) % 127) : static_cast<double>(random.integer(-2, 2));
       } else {
         double n = random.normal();
-        x = is_positive(called) ? 0.25 + std::fabs(n) : called == "m" ? row_maximum(n) : n;
+        x = is_positive(called) ? 0.25 + std::fabs(n) : called == "m" ? row_maximum(n) : n * scale;
         x = round_to(dtype, x);
       }
     }

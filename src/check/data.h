@@ -31,10 +31,10 @@ class Tensor {
  public:
   Tensor(DType dtype, std::int64_t rows, std::int64_t cols, Layout layout);
   TensorView view() { return view_; }
-  void write(const Array& a);      // every element of the view
-  Array read() const;              // [rows, 1, cols]
-  void fill(double value);         // the view's elements
-  bool guards_intact() const;      // every byte outside of the view's elements is as it was made
+  void write(const Array& a);  // every element of the view
+  Array read() const;          // [rows, 1, cols]
+  void fill(double value);     // the view's elements
+  bool guards_intact() const;  // every byte outside of the view's elements is as it was made
   std::vector<std::byte> bytes() const { return memory_; }
 
  private:

@@ -124,7 +124,8 @@ std::string judge(const Reference& ref, const Output& o, const Array& got) {
   std::size_t at = 0;
   auto element = [&](std::size_t i) {
     std::int64_t width = std::max<std::int64_t>(exact.width(), 1), e = static_cast<std::int64_t>(i);
-    return fmt::format("{}[{},{}] is {}, right is {}", o.name, e / width, e % width, show(got.data[i]), show(rounded.data[i]));
+    return fmt::format("{}[{},{}] is {}, right is {}", o.name, e / width, e % width, show(got.data[i]),
+                       show(rounded.data[i]));
   };
   for (std::size_t i = 0; i < got.data.size(); ++i) {
     double g = got.data[i], r = rounded.data[i];
@@ -146,7 +147,8 @@ std::string judge(const Reference& ref, const Output& o, const Array& got) {
     if (error > worst) worst = error, at = i;
   }
   double n = std::max<double>(1, static_cast<double>(got.data.size()));
-  // One rounding at the store is nobody's fault: where the plain computation rounds no more often it is the whole error.
+  // One rounding at the store is nobody's fault: where the plain computation rounds no more often it is the whole
+  // error.
   double store = 0, store_worst = 0;
   for (std::size_t i = 0; i < got.data.size(); ++i) {
     double e = std::fabs(rounded.data[i] - exact.data[i]);

@@ -35,7 +35,8 @@ class Rig {
     executable_ = backend_->prepare(plan, case_.sizes);
   }
 
-  // Runs once; outputs poisoned before (accumulating ones get their old contents). Returns the raw bytes of all outputs.
+  // Runs once; outputs poisoned before (accumulating ones get their old contents). Returns the raw bytes of all
+  // outputs.
   std::map<std::string, Array> run(const Arrays& values) {
     for (const Input& in : graph_.inputs())
       if (!in.is_const) at(in.name).write(values.at(in.name));
@@ -64,7 +65,8 @@ class Rig {
       fresh.write(values.at(in.name));
       Array now = at(in.name).read(), before = fresh.read();
       for (std::size_t i = 0; i < now.data.size(); ++i)
-        if (now.data[i] != before.data[i] && !(std::isnan(now.data[i]) && std::isnan(before.data[i]))) return "input " + in.name + " was written";
+        if (now.data[i] != before.data[i] && !(std::isnan(now.data[i]) && std::isnan(before.data[i])))
+          return "input " + in.name + " was written";
     }
     return {};
   }
@@ -87,7 +89,8 @@ bool same_bits(const std::map<std::string, Array>& a, const std::map<std::string
   for (const auto& [name, x] : a) {
     const Array& y = b.at(name);
     for (std::size_t i = 0; i < x.data.size(); ++i) {
-      bool same = (std::isnan(x.data[i]) && std::isnan(y.data[i])) || (x.data[i] == y.data[i] && std::signbit(x.data[i]) == std::signbit(y.data[i]));
+      bool same = (std::isnan(x.data[i]) && std::isnan(y.data[i])) ||
+                  (x.data[i] == y.data[i] && std::signbit(x.data[i]) == std::signbit(y.data[i]));
       if (same) continue;
       std::int64_t width = std::max<std::int64_t>(x.width(), 1), e = static_cast<std::int64_t>(i);
       where = fmt::format("{}[{},{}] is {} and then {}", name, e / width, e % width, x.data[i], y.data[i]);
@@ -99,7 +102,8 @@ bool same_bits(const std::map<std::string, Array>& a, const std::map<std::string
 
 std::string check_values(const Case& c, const BackendFactory& backend, std::uint64_t seed) {
   const Program& p = library_program(c.program, c.dtype);
-  Arrays values = make_values(p.expanded(), c.sizes, c.values, seed), other = make_values(p.expanded(), c.sizes, c.values, seed + 1);
+  Arrays values = make_values(p.expanded(), c.sizes, c.values, seed),
+         other = make_values(p.expanded(), c.sizes, c.values, seed + 1);
   Rig rig(c, backend, p);
   rig.prepare(values);
   auto first = rig.run(values);
@@ -133,8 +137,8 @@ std::string check_threads(const Case& c, const BackendFactory& backend, std::uin
   return {};
 }
 
-// NaN in one row of one tensor input at a time; rows of outputs that do not depend on it (by the interpreter, run on the
-// same NaN) must keep their bits.
+// NaN in one row of one tensor input at a time; rows of outputs that do not depend on it (by the interpreter, run on
+// the same NaN) must keep their bits.
 std::string check_nan(const Case& c, const BackendFactory& backend, std::uint64_t seed) {
   const Program& p = library_program(c.program, c.dtype);
   const Graph& g = p.expanded();
@@ -154,11 +158,13 @@ std::string check_nan(const Case& c, const BackendFactory& backend, std::uint64_
       const Array &x = got.at(o.name), &r = right.at(o.name), &before = clean.at(o.name);
       for (std::size_t i = 0; i < x.data.size(); ++i) {
         bool nan_right = std::isnan(r.data[i]);
-        bool ok = nan_right ? std::isnan(x.data[i]) : x.data[i] == before.data[i] || std::isfinite(x.data[i]) == std::isfinite(r.data[i]);
+        bool ok = nan_right ? std::isnan(x.data[i])
+                            : x.data[i] == before.data[i] || std::isfinite(x.data[i]) == std::isfinite(r.data[i]);
         if (!nan_right && std::isnan(x.data[i])) ok = false;
         if (!ok) {
           std::int64_t width = std::max<std::int64_t>(x.width(), 1), e = static_cast<std::int64_t>(i);
-          return fmt::format("NaN in row {} of {}: {}[{},{}] is {}, right is {}", row, in.name, o.name, e / width, e % width, x.data[i], r.data[i]);
+          return fmt::format("NaN in row {} of {}: {}[{},{}] is {}, right is {}", row, in.name, o.name, e / width,
+                             e % width, x.data[i], r.data[i]);
         }
       }
     }
@@ -183,7 +189,9 @@ std::string check_large(const Case& c, const BackendFactory& backend) {
   auto w_of = [](std::int64_t col) { return static_cast<float>(1 + col % 17); };
   std::vector<BF16> x(static_cast<std::size_t>(m)), w(static_cast<std::size_t>(n)), z(static_cast<std::size_t>(m * n));
   std::vector<float> r(static_cast<std::size_t>(m));
-  for (std::int64_t i = 0; i < m; ++i) x[static_cast<std::size_t>(i)] = to_bf16(x_of(i)), r[static_cast<std::size_t>(i)] = static_cast<float>(1 << (i % 3));
+  for (std::int64_t i = 0; i < m; ++i)
+    x[static_cast<std::size_t>(i)] = to_bf16(x_of(i)),
+    r[static_cast<std::size_t>(i)] = static_cast<float>(1 << (i % 3));
   for (std::int64_t i = 0; i < n; ++i) w[static_cast<std::size_t>(i)] = to_bf16(w_of(i));
   auto executable = backend(c.setup)->prepare(single_program_plan(p, {}), c.sizes);
   executable->run({{"x", TensorView::matrix(x.data(), DType::kBF16, m, 1)},
@@ -192,7 +200,8 @@ std::string check_large(const Case& c, const BackendFactory& backend) {
                    {"z", TensorView::matrix(z.data(), DType::kBF16, m, n)}});
   for (std::int64_t i = 0; i < m; i += 1 + i % 97)
     for (std::int64_t j = 0; j < n; j += 1 + j % 89) {
-      float right = x_of(i) * w_of(j) * r[static_cast<std::size_t>(i)], got = to_float(z[static_cast<std::size_t>(i * n + j)]);
+      float right = x_of(i) * w_of(j) * r[static_cast<std::size_t>(i)],
+            got = to_float(z[static_cast<std::size_t>(i * n + j)]);
       if (got != right) return fmt::format("z[{},{}] is {}, right is {}", i, j, got, right);
     }
   return {};
@@ -210,7 +219,9 @@ std::vector<std::string> check_names(const CheckOptions& options) {
 CheckReport run_checks(const BackendFactory& backend, const CheckOptions& options) {
   CheckReport report;
   std::vector<check::Case> cases = check::case_table(options);
-  if (cases.empty()) throw Error({"filter", "'" + options.filter + "', which no case's name contains", "a part of a case's name", "`coda check --list` prints them."});
+  if (cases.empty())
+    throw Error({"filter", "'" + options.filter + "', which no case's name contains", "a part of a case's name",
+                 "`coda check --list` prints them."});
   for (std::size_t i = 0; i < cases.size(); ++i) {
     const check::Case& c = cases[i];
     if (options.progress) options.progress(i, cases.size(), c.name());

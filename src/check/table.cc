@@ -20,8 +20,8 @@ struct Edge {
   std::int64_t m, n, k;
 };
 constexpr Edge kEdges[] = {
-    {1, 1, 1},    {2, 3, 5},    {15, 31, 7},  {16, 32, 8},  {17, 33, 9},  {33, 65, 16}, {48, 96, 33}, {1, 70, 40},
-    {50, 1, 19},  {5, 34, 0},   {0, 33, 8},   {7, 0, 8},    {31, 64, 1},  {47, 130, 13},
+    {1, 1, 1},   {2, 3, 5},   {15, 31, 7}, {16, 32, 8}, {17, 33, 9}, {33, 65, 16}, {48, 96, 33},
+    {1, 70, 40}, {50, 1, 19}, {5, 34, 0},  {0, 33, 8},  {7, 0, 8},   {31, 64, 1},  {47, 130, 13},
 };
 constexpr Edge kOwnTiles[] = {{131, 270, 300}, {64, 513, 33}};
 
@@ -72,7 +72,8 @@ std::optional<Sizes> fitted(const Program& p, const Edge& e) {
       if (!is_rows(name) && name != "hd" && name != "rd" && name != "S" && value % 2 != 0) ++value;
   if (!sizes_fit(g, sizes)) return std::nullopt;
   for (const IndexRule& r : index_rules(g))  // rows that index a table of no rows can't exist
-    if (r.bound.eval(sizes) == 0 && g.value(g.inputs()[static_cast<std::size_t>(r.input)].value).type.rows.eval(sizes) > 0)
+    if (r.bound.eval(sizes) == 0 &&
+        g.value(g.inputs()[static_cast<std::size_t>(r.input)].value).type.rows.eval(sizes) > 0)
       return std::nullopt;
   return sizes;
 }

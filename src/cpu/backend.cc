@@ -63,7 +63,8 @@ struct PreparedStep {
 
 class CpuExecutable : public Executable {
  public:
-  CpuExecutable(const Plan& plan, const Sizes& sizes, const CpuOptions& options, Isa isa, std::shared_ptr<ThreadPool> pool)
+  CpuExecutable(const Plan& plan, const Sizes& sizes, const CpuOptions& options, Isa isa,
+                std::shared_ptr<ThreadPool> pool)
       : plan_(plan), sizes_(sizes), pool_(std::move(pool)), arena_(plan_arena(plan_, sizes)) {
     kernel_options_ = {isa, options.tile_rows, options.tile_cols};
     for (const std::string& s : plan_.free_sizes())
@@ -101,7 +102,8 @@ class CpuExecutable : public Executable {
     std::string text = fmt::format("cpu, {} threads, temporaries {} bytes\n", pool_->size(), arena_.bytes);
     for (std::size_t i = 0; i < steps_.size(); ++i)
       for (const auto& [rows, kernel] : steps_[i].kernels)
-        text += fmt::format("{} {} {}: {}\n", i, plan_.steps()[i].scope, steps_[i].program->program.name(), kernel->configuration());
+        text += fmt::format("{} {} {}: {}\n", i, plan_.steps()[i].scope, steps_[i].program->program.name(),
+                            kernel->configuration());
     return text;
   }
 
@@ -122,8 +124,12 @@ class CpuExecutable : public Executable {
       for (const BufferRef& r : opaque->outputs) p.outputs.emplace_back(resolve(r, loop));
       for (const Dim& d : opaque->sizes) p.sizes.push_back(d.eval(sizes_));
       if (opaque->kind == OpaqueKind::kScatterSum)
-        p.checks.push_back({*p.inputs[1], plan_.at(p.inputs[1]->buffer).name, "rows of " + plan_.at(p.outputs[0]->buffer).name,
-                            plan_.at(p.outputs[0]->buffer).rows.eval(sizes_), {}, is_callers(p.inputs[1]->buffer)});
+        p.checks.push_back({*p.inputs[1],
+                            plan_.at(p.inputs[1]->buffer).name,
+                            "rows of " + plan_.at(p.outputs[0]->buffer).name,
+                            plan_.at(p.outputs[0]->buffer).rows.eval(sizes_),
+                            {},
+                            is_callers(p.inputs[1]->buffer)});
       return p;
     }
     const auto& program = std::get<ProgramStep>(step.what);
@@ -147,13 +153,18 @@ class CpuExecutable : public Executable {
       if (total % loop->chunk != 0) rows.insert(total % loop->chunk);
     }
     for (std::int64_t r : rows)
-      p.kernels[r] = std::make_unique<ProgramKernel>(program.program, step_sizes(plan_, program, sizes_, r), kernel_options_);
+      p.kernels[r] =
+          std::make_unique<ProgramKernel>(program.program, step_sizes(plan_, program, sizes_, r), kernel_options_);
     for (const IndexRule& rule : index_rules(g)) {
       const Input& in = g.inputs()[idx(rule.input)];
       Ref ref = *p.inputs[idx(rule.input)];
       std::int64_t any_rows = rows.empty() ? 0 : *rows.begin();
-      IndexCheck c{ref, fmt::format("{} (input {} of {})", plan_.at(ref.buffer).name, in.name, program.program.name()), rule.of,
-                   rule.bound.eval(step_sizes(plan_, program, sizes_, any_rows)), rule.ignore_values, is_callers(ref.buffer)};
+      IndexCheck c{ref,
+                   fmt::format("{} (input {} of {})", plan_.at(ref.buffer).name, in.name, program.program.name()),
+                   rule.of,
+                   rule.bound.eval(step_sizes(plan_, program, sizes_, any_rows)),
+                   rule.ignore_values,
+                   is_callers(ref.buffer)};
       for (int k : rule.ignore_inputs) c.ignored.push_back(static_cast<std::int64_t>(p.consts[idx(k)]));
       c.ref.chunk = false;
       p.checks.push_back(std::move(c));

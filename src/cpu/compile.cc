@@ -11,7 +11,8 @@ std::size_t idx(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 class Compiler {
  public:
-  Compiler(const std::vector<LoweredValue>& values, std::int64_t units, bool whole, const VecOps& ops) : ops_(ops), whole_(whole) {
+  Compiler(const std::vector<LoweredValue>& values, std::int64_t units, bool whole, const VecOps& ops)
+      : ops_(ops), whole_(whole) {
     code_.units = units;
     for (const LoweredValue& v : values) add_value(v);
   }
@@ -46,7 +47,8 @@ class Compiler {
       case Op::kConcat: return concat(op);
       case Op::kReduceSum:
       case Op::kReduceMax:
-        i.kind = op.attrs.axis == Axis::kC ? (op.op == Op::kReduceSum ? InstrKind::kSumC : InstrKind::kMaxC) : InstrKind::kReduce;
+        i.kind = op.attrs.axis == Axis::kC ? (op.op == Op::kReduceSum ? InstrKind::kSumC : InstrKind::kMaxC)
+                                           : InstrKind::kReduce;
         i.count = at(op.in[0]).shape.cols;
         i.src_step = at(op.in[0]).shape.groups;
         break;
@@ -71,7 +73,9 @@ class Compiler {
     }
     code_.stores = std::move(stores);
     code_.reduces = std::move(reduces);
-    std::stable_sort(code_.instrs.begin(), code_.instrs.end(), [](const Instr& a, const Instr& b) { return a.level < b.level; });
+    if (!whole_) fuse();
+    std::stable_sort(code_.instrs.begin(), code_.instrs.end(),
+                     [](const Instr& a, const Instr& b) { return a.level < b.level; });
     allocate();
     return std::move(code_);
   }
@@ -115,7 +119,8 @@ class Compiler {
     emit(std::move(i));
   }
 
-  // The operand as columns that line up with a result of shape `out`: repeats what is per group or the same for every group.
+  // The operand as columns that line up with a result of shape `out`: repeats what is per group or the same for every
+  // group.
   int spread(int operand, const LoweredValue out) {
     const LoweredValue in = at(operand).shape;
     bool per_group = in.per_unit && in.cols == 1 && out.cols != 1;
@@ -188,8 +193,44 @@ class Compiler {
     }
   }
 
-  // Block buffers: each value has one from its first writer to its last reader; an instruction may write over an operand
-  // that dies in it only if it is a map (elementwise in place).
+  // Pairs of additions, subtractions and multiplications of which nobody else reads the first: one pass instead of two
+  // over the block. Each is still rounded on its own.
+  void fuse() {
+    std::vector<int> uses(code_.values.size(), 0), maker(code_.values.size(), -1);
+    for (const Instr& i : code_.instrs)
+      for (int v : i.in) ++uses[idx(v)];
+    for (const LoweredStore& s : code_.stores) ++uses[idx(s.value)];
+    for (const LoweredReduce& r : code_.reduces) {
+      ++uses[idx(r.value)];
+      if (r.payload >= 0) ++uses[idx(r.payload)];
+    }
+    std::vector<bool> gone(code_.instrs.size(), false);
+    for (std::size_t n = 0; n < code_.instrs.size(); ++n) {
+      Instr& second = code_.instrs[n];
+      for (int side = 0; side < 2 && can_fuse(second); ++side) {
+        int operand = second.in[idx(side)], made_by = maker[idx(operand)];
+        if (made_by < 0 || uses[idx(operand)] != 1 || gone[idx(made_by)]) continue;
+        const Instr& first = code_.instrs[idx(made_by)];
+        if (!can_fuse(first) || first.level != second.level) continue;
+        second.map = ops_.fused(first.op.op, second.op.op, side == 1);
+        second.in = {first.in[0], first.in[1], second.in[idx(1 - side)]};
+        gone[idx(made_by)] = true;
+      }
+      for (int v : second.out) maker[idx(v)] = static_cast<int>(n);
+    }
+    std::size_t kept = 0;
+    for (std::size_t n = 0; n < code_.instrs.size(); ++n)
+      if (!gone[n]) code_.instrs[kept++] = code_.instrs[n];
+    code_.instrs.resize(kept);
+  }
+
+  bool can_fuse(const Instr& i) const {
+    return i.kind == InstrKind::kMap && i.in.size() == 2 && at(i.out[0]).shape.elem == Elem::kF32 &&
+           (i.op.op == Op::kAdd || i.op.op == Op::kSub || i.op.op == Op::kMul);
+  }
+
+  // Block buffers: each value has one from its first writer to its last reader; an instruction may write over an
+  // operand that dies in it only if it is a map (elementwise in place).
   void allocate() {
     std::vector<int> last(code_.values.size(), -1), first(code_.values.size(), -1);
     int position = 0;
@@ -212,7 +253,8 @@ class Compiler {
       auto release = [&] {
         for (std::size_t k = 0; k < i.in.size(); ++k) {
           CodeValue& v = at(i.in[k]);
-          bool repeated = std::find(i.in.begin(), i.in.begin() + static_cast<long>(k), i.in[k]) != i.in.begin() + static_cast<long>(k);
+          bool repeated = std::find(i.in.begin(), i.in.begin() + static_cast<long>(k), i.in[k]) !=
+                          i.in.begin() + static_cast<long>(k);
           if (v.buffer >= 0 && last[idx(i.in[k])] == position && !repeated) free.push_back(v.buffer);
         }
       };
@@ -226,7 +268,8 @@ class Compiler {
       }
       if (i.kind != InstrKind::kMap) release();
       for (int out : i.out)  // a result nobody reads
-        if (at(out).buffer >= 0 && last[idx(out)] == position && first[idx(out)] == position) free.push_back(at(out).buffer);
+        if (at(out).buffer >= 0 && last[idx(out)] == position && first[idx(out)] == position)
+          free.push_back(at(out).buffer);
       ++position;
     }
   }

@@ -12,7 +12,8 @@ namespace {
 std::size_t idx(std::int64_t i) { return static_cast<std::size_t>(i); }
 }  // namespace
 
-FinishMachine::FinishMachine(const Code& code, const VecOps& ops, const Graph& graph) : code_(code), ops_(ops), graph_(graph) {
+FinishMachine::FinishMachine(const Code& code, const VecOps& ops, const Graph& graph)
+    : code_(code), ops_(ops), graph_(graph) {
   for (std::size_t v = 0; v < code.values.size(); ++v) values_.emplace_back(idx(size(static_cast<int>(v))));
 }
 
@@ -42,32 +43,39 @@ void FinishMachine::execute(const Instr& i) {
     case InstrKind::kGather: return gather(i);
     case InstrKind::kRow:
     case InstrKind::kCol:
-      for (std::int64_t j = 0; j < n; ++j) reinterpret_cast<std::int32_t*>(value(out))[j] = static_cast<std::int32_t>(j);
+      for (std::int64_t j = 0; j < n; ++j)
+        reinterpret_cast<std::int32_t*>(value(out))[j] = static_cast<std::int32_t>(j);
       return;
     case InstrKind::kUniform: {
       auto integer = [&](std::size_t k) { return reinterpret_cast<const std::int32_t*>(value(i.in[k]))[0]; };
-      return ops_.uniform(value(out), shape.width(), shape.rows, shape.width(), 0, i.op.row_width, integer(0), integer(1));
+      return ops_.uniform(value(out), shape.width(), shape.rows, shape.width(), 0, i.op.row_width, integer(0),
+                          integer(1));
     }
     case InstrKind::kCis:
-      return ops_.cis(value(out), value(i.out[1]), shape.width(), reinterpret_cast<const std::int32_t*>(value(i.in[0])), value(i.in[1]),
-                      shape.rows, shape.width());
+      return ops_.cis(value(out), value(i.out[1]), shape.width(), reinterpret_cast<const std::int32_t*>(value(i.in[0])),
+                      value(i.in[1]), shape.rows, shape.width());
     case InstrKind::kMap: {
       MapArgs args;
       args.dst = value(out);
       args.dst_pitch = n;
-      for (std::size_t k = 0; k < i.in.size(); ++k) args.in[k] = {value(i.in[k]), 0, size(i.in[k]) == 1 && n != 1 ? 0 : 1};
+      for (std::size_t k = 0; k < i.in.size(); ++k)
+        args.in[k] = {value(i.in[k]), 0, size(i.in[k]) == 1 && n != 1 ? 0 : 1};
       args.rows = 1;
       args.n = n;
       return i.map(args);
     }
-    case InstrKind::kPairs: return ops_.pairs(value(i.in[0]), shape.width() * 2, value(out), value(i.out[1]), shape.width(), shape.rows, shape.width());
+    case InstrKind::kPairs:
+      return ops_.pairs(value(i.in[0]), shape.width() * 2, value(out), value(i.out[1]), shape.width(), shape.rows,
+                        shape.width());
     case InstrKind::kInterleave:
-      return ops_.interleave(value(i.in[0]), value(i.in[1]), shape.width() / 2, value(out), shape.width(), shape.rows, shape.width() / 2);
+      return ops_.interleave(value(i.in[0]), value(i.in[1]), shape.width() / 2, value(out), shape.width(), shape.rows,
+                             shape.width() / 2);
     case InstrKind::kCopyGroups:
       return ops_.copy_groups(value(out) + i.dst_first, shape.width(), i.dst_step, value(i.in[0]) + i.src_first,
                               code_.values[idx(i.in[0])].shape.width(), i.src_step, shape.rows, shape.groups, i.count);
     case InstrKind::kSpread:
-      return ops_.spread_groups(value(out), shape.width(), value(i.in[0]), shape.groups, shape.rows, shape.groups, shape.cols);
+      return ops_.spread_groups(value(out), shape.width(), value(i.in[0]), shape.groups, shape.rows, shape.groups,
+                                shape.cols);
     case InstrKind::kSumC:
     case InstrKind::kMaxC: {
       std::int64_t width = code_.values[idx(i.in[0])].shape.width();
@@ -91,9 +99,10 @@ void FinishMachine::load(const Instr& i) {
   }
   const TensorView& view = args_->inputs[idx(i.op.input)];
   if (shape.width() == 1) {
-    for_each_row_run(view, 0, shape.rows, [&](const char* p, std::int64_t first, std::int64_t count, std::int64_t stride) {
-      ops_.load_row(value(out) + first, p, view.dtype, count, stride);
-    });
+    for_each_row_run(view, 0, shape.rows,
+                     [&](const char* p, std::int64_t first, std::int64_t count, std::int64_t stride) {
+                       ops_.load_row(value(out) + first, p, view.dtype, count, stride);
+                     });
     return;
   }
   for (std::int64_t r = 0; r < shape.rows; ++r)

@@ -11,17 +11,21 @@
 namespace coda::cpu {
 
 enum class InstrKind : std::uint8_t {
-  kNumber,        // a literal, a size or a launch constant
-  kLoad,          // an operand from memory
-  kGather,        // rows of a table
-  kRow, kCol,     // indices
-  kUniform, kCis,
-  kMap,           // any elementwise operation, casts included
-  kPairs, kInterleave,
-  kCopyGroups,    // a column range of every group: halves, split, concat inside groups; broadcasts over rows and groups
-  kSpread,        // one value per group to all its columns
-  kSumC, kMaxC,
-  kReduce,        // finish list only: a reduction of a whole vector
+  kNumber,  // a literal, a size or a launch constant
+  kLoad,    // an operand from memory
+  kGather,  // rows of a table
+  kRow,
+  kCol,  // indices
+  kUniform,
+  kCis,
+  kMap,  // any elementwise operation, casts included
+  kPairs,
+  kInterleave,
+  kCopyGroups,  // a column range of every group: halves, split, concat inside groups; broadcasts over rows and groups
+  kSpread,      // one value per group to all its columns
+  kSumC,
+  kMaxC,
+  kReduce,  // finish list only: a reduction of a whole vector
 };
 
 // How often a value of a strip changes; also the order in which its instruction runs.

@@ -21,7 +21,8 @@ std::size_t idx(std::int64_t i) { return static_cast<std::size_t>(i); }
 std::int64_t round_up(std::int64_t n, std::int64_t step) { return (n + step - 1) / step * step; }
 std::int64_t ceil_div(std::int64_t n, std::int64_t d) { return (n + d - 1) / d; }
 
-// The accumulator tile of a GEMM: about 120 × 256 floats stay in the second-level cache beside the panels that make them.
+// The accumulator tile of a GEMM: about 120 × 256 floats stay in the second-level cache beside the panels that make
+// them.
 constexpr std::int64_t kGemmRows = 120, kGemmCols = 256;
 constexpr std::int64_t kSourceRows = 64, kSourceCols = 512;  // tiles that are loaded
 constexpr std::int64_t kColumnChunkBytes = 6 << 20;          // packed B that one sweep over the rows reuses from cache
@@ -195,7 +196,8 @@ void ProgramKernel::pack_b(const RunArgs& args, ThreadPool& pool) {
   pool.run(static_cast<std::int64_t>(packs_.size()), pack);
 }
 
-void ProgramKernel::pack_a(const RunArgs& args, const Group& g, std::int64_t row0, std::int64_t rows, std::byte* out) const {
+void ProgramKernel::pack_a(const RunArgs& args, const Group& g, std::int64_t row0, std::int64_t rows,
+                           std::byte* out) const {
   for (const DistinctA& a : g.a) {
     std::byte* p = out + a.offset;
     GemmOperand operand = a_operand(args, a.input, a.axis);
@@ -223,7 +225,7 @@ void ProgramKernel::multiply(const Group& g, int strip, const TileExtent& tile, 
       for (std::int64_t k0 = 0; k0 < t.k; k0 += gemm_->k_block()) {
         std::int64_t k = std::min<std::int64_t>(gemm_->k_block(), t.k - k0);
         bool last = l + 1 == plan.lanes.size() && &t == &plan.lanes[l].back() && k0 + k == t.k;
-        if (last) machine.prefetch(tile);
+        if (last) machine.prefetch_first(tile);
         gemm_->multiply(rows, n, k, a, b, c, machine.lane_pitch(), started);
         a += gemm_->packed_a_bytes(rows, k);
         b += gemm_->packed_b_bytes(n, k);
@@ -274,8 +276,9 @@ void ProgramKernel::make_workers(int count) {
     for (const Group& g : groups_) {
       a_bytes = std::max(a_bytes, g.a_bytes);
       for (int s : g.strips)
-        w->machines[idx(s)] = std::make_unique<TileMachine>(codes_[idx(s)], ops_, program_.expanded(), lowered_.reductions,
-                                                            std::min(g.tile_rows, std::max<std::int64_t>(g.rows, 1)), strips_[idx(s)].tile_units);
+        w->machines[idx(s)] = std::make_unique<TileMachine>(
+            codes_[idx(s)], ops_, program_.expanded(), lowered_.reductions,
+            std::min(g.tile_rows, std::max<std::int64_t>(g.rows, 1)), strips_[idx(s)].tile_units);
     }
     w->packed_a.resize(a_bytes + 64);
     workers_.push_back(std::move(w));
@@ -314,7 +317,8 @@ std::string ProgramKernel::configuration() const {
     for (int s : g.strips) {
       std::int64_t columns = 0;
       for (std::int64_t w : strips_[idx(s)].lane_unit) columns += w * strips_[idx(s)].tile_units;
-      text += fmt::format(" {}x{}", g.tile_rows, strips_[idx(s)].lane_unit.empty() ? strips_[idx(s)].tile_units : columns);
+      text +=
+          fmt::format(" {}x{}", g.tile_rows, strips_[idx(s)].lane_unit.empty() ? strips_[idx(s)].tile_units : columns);
     }
   return text;
 }

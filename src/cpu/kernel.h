@@ -31,7 +31,7 @@ class ProgramKernel {
 
   std::string configuration() const;  // "f32 avx512, tiles 112x256"
   std::size_t workspace_bytes() const;
-  void poison();                      // fills partials and workspace with NaN: tests
+  void poison();  // fills partials and workspace with NaN: tests
 
  private:
   // An operand packed once a run: a column range of B, or (per worker) a row range of A.
@@ -41,8 +41,8 @@ class ProgramKernel {
     std::size_t offset;  // in packed_b_
   };
   struct TermPlan {
-    int a = -1;                       // index of the distinct A operand within its group
-    std::vector<std::size_t> b;       // by column tile: index in packs_
+    int a = -1;                  // index of the distinct A operand within its group
+    std::vector<std::size_t> b;  // by column tile: index in packs_
     std::int64_t k = 0;
   };
   struct StripPlan {

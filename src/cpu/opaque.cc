@@ -48,7 +48,8 @@ void zero(const TensorView& v, Isa isa) {
   for (std::int64_t r = 0; r < v.rows; ++r)
     for_each_run(v, r, 0, v.cols, [&](char* p, std::int64_t, std::int64_t n) {
       for (std::int64_t done = 0; done < n; done += kCount)
-        ops.store_row(p + done * v.col_stride * size_of(v.dtype), zeros.data(), v.dtype, std::min(kCount, n - done), v.col_stride);
+        ops.store_row(p + done * v.col_stride * size_of(v.dtype), zeros.data(), v.dtype, std::min(kCount, n - done),
+                      v.col_stride);
     });
 }
 
@@ -60,7 +61,8 @@ void run_opaque(OpaqueKind kind, const std::vector<TensorView>& in, const std::v
     case OpaqueKind::kAttention:
       return attention_forward(attention_sizes(in[0], sizes), {in[0], in[1], in[2], out[0], out[1]}, pool, isa);
     case OpaqueKind::kAttentionGrad:
-      return attention_backward(attention_sizes(in[0], sizes), {in[0], in[1], in[2], in[3], in[4], in[5], out[0], out[1], out[2]}, pool, isa);
+      return attention_backward(attention_sizes(in[0], sizes),
+                                {in[0], in[1], in[2], in[3], in[4], in[5], out[0], out[1], out[2]}, pool, isa);
     case OpaqueKind::kScatterSum: return scatter_sum(in[0], in[1], out[0], isa, pool);
     case OpaqueKind::kZero:
       for (const TensorView& v : out) zero(v, isa);

@@ -104,7 +104,8 @@ void PartialShare::poison() { std::fill(data_.begin(), data_.end(), std::numeric
 void merge(const Reduction& r, const std::vector<PartialShare*>& shares, const std::vector<float*>& out) {
   int parts = parts_of(r.op, r.has_payload);
   auto read = [&](PartialShare& s, std::int64_t tile, std::int64_t line) {
-    Line from{s.part(tile, 0)[line], parts > 1 ? s.part(tile, 1)[line] : 0, parts > 2 ? s.part(tile, 2)[line] : 0, s.count(tile)};
+    Line from{s.part(tile, 0)[line], parts > 1 ? s.part(tile, 1)[line] : 0, parts > 2 ? s.part(tile, 2)[line] : 0,
+              s.count(tile)};
     return from;
   };
   bool along_m = r.axis == Axis::kM;
@@ -113,7 +114,8 @@ void merge(const Reduction& r, const std::vector<PartialShare*>& shares, const s
   for (PartialShare* s : shares)
     for (std::int64_t tile = 0; tile < s->tiles(); ++tile)
       for (std::int64_t line = 0; line < s->lines(); ++line)
-        merge_into(r.op, gathered[static_cast<std::size_t>(along_m ? s->first_col() + line : line)], read(*s, tile, line));
+        merge_into(r.op, gathered[static_cast<std::size_t>(along_m ? s->first_col() + line : line)],
+                   read(*s, tile, line));
   if (r.axis == Axis::kMN) {
     Line all = identity(r.op);
     for (const Line& line : gathered) merge_into(r.op, all, line);

@@ -1,5 +1,5 @@
-// Partial results of reductions: one set per tile, merged in tile order once every tile is done, so that the bits do not
-// depend on threads. Row partials [column tile][M], column partials [row tile][N].
+// Partial results of reductions: one set per tile, merged in tile order once every tile is done, so that the bits do
+// not depend on threads. Row partials [column tile][M], column partials [row tile][N].
 #pragma once
 
 #include <cstdint>
@@ -19,9 +19,7 @@ class PartialShare {
  public:
   // `lines`: rows (axis n, mn) or the share's columns (axis m); `tiles`: column tiles or row tiles.
   PartialShare(const Reduction& r, std::int64_t lines, std::int64_t tiles, std::int64_t first_col);
-  float* part(std::int64_t tile, int which) {
-    return data_.data() + (tile * parts_ + which) * lines_;
-  }
+  float* part(std::int64_t tile, int which) { return data_.data() + (tile * parts_ + which) * lines_; }
   void set_count(std::int64_t tile, std::int64_t count) { counts_[static_cast<std::size_t>(tile)] = count; }
   void poison();  // NaN everywhere: a part that no tile wrote must show
 
@@ -37,7 +35,8 @@ class PartialShare {
   std::vector<float> data_;
 };
 
-// Merges the shares of a reduction, in order, into its finish values `out` (one vector per result: rows, columns or one).
+// Merges the shares of a reduction, in order, into its finish values `out` (one vector per result: rows, columns or
+// one).
 void merge(const Reduction& r, const std::vector<PartialShare*>& shares, const std::vector<float*>& out);
 
 }  // namespace coda::cpu

@@ -14,13 +14,13 @@ std::size_t idx(std::int64_t i) { return static_cast<std::size_t>(i); }
 std::int64_t round_up(std::int64_t n, std::int64_t step) { return (n + step - 1) / step * step; }
 
 // Elements of a block: a handful of live blocks fit in 48 KiB.
-constexpr std::int64_t kBlockElements = 1536;
+constexpr std::int64_t kBlockElements = 3072;
 constexpr float kInf = std::numeric_limits<float>::infinity();
 
 }  // namespace
 
-TileMachine::TileMachine(const Code& code, const VecOps& ops, const Graph& graph, const std::vector<Reduction>& reductions,
-                         std::int64_t max_rows, std::int64_t max_units)
+TileMachine::TileMachine(const Code& code, const VecOps& ops, const Graph& graph,
+                         const std::vector<Reduction>& reductions, std::int64_t max_rows, std::int64_t max_units)
     : code_(code), ops_(ops), graph_(graph), reductions_(reductions), places_(code.values.size()) {
   std::int64_t widest = 1, fixed = 0, lanes = 0;
   for (const CodeValue& v : code.values) {
@@ -47,8 +47,9 @@ TileMachine::TileMachine(const Code& code, const VecOps& ops, const Graph& graph
     next += size_of_fixed(value);
   }
   for (Level level : {Level::kOnce, Level::kCols, Level::kRows, Level::kBlock})
-    level_begin_.push_back(idx(std::distance(code.instrs.begin(), std::find_if(code.instrs.begin(), code.instrs.end(),
-                                                                               [&](const Instr& i) { return i.level >= level; }))));
+    level_begin_.push_back(
+        idx(std::distance(code.instrs.begin(), std::find_if(code.instrs.begin(), code.instrs.end(),
+                                                            [&](const Instr& i) { return i.level >= level; }))));
   level_begin_.push_back(code.instrs.size());
   for (const LoweredReduce& r : code.reduces) {
     const Reduction& reduction = reductions[idx(r.reduction)];
@@ -67,30 +68,33 @@ namespace {
 
 constexpr std::int64_t kLine = 64;
 
-// NOTE: without this the loads and stores of the epilogue miss the second-level cache; P6 and P7 at 1024³ in bf16 take
-// 1.28 and 1.41 of their bare GEMM instead of the numbers in docs/decisions/0004-cpu-epilogue.md.
+// NOTE: rows of a tensor often lie a power of two apart, so a whole tile asked for at once evicts itself: one block
+// ahead (numbers in docs/decisions/0005-cpu-epilogue.md).
 template <int kWrite>
-void prefetch_rows(const TensorView& v, const TileExtent& t, std::int64_t col, std::int64_t n) {
+void prefetch_rows(const TensorView& v, std::int64_t row0, std::int64_t rows, std::int64_t col, std::int64_t n) {
   if (v.data == nullptr || v.col_stride != 1) return;
-  for (std::int64_t r = 0; r < t.rows; ++r)
-    for_each_run(v, t.row0 + r, col, n, [&](const char* p, std::int64_t, std::int64_t count) {
+  for (std::int64_t r = row0; r < row0 + rows; ++r)
+    for_each_run(v, r, col, n, [&](const char* p, std::int64_t, std::int64_t count) {
       const char* end = p + count * size_of(v.dtype);
-      for (; p < end; p += kLine) __builtin_prefetch(p, kWrite, 2);
+      for (; p < end; p += kLine) __builtin_prefetch(p, kWrite, 3);
     });
 }
 
 }  // namespace
 
-void TileMachine::prefetch(const TileExtent& t) const {
+void TileMachine::prefetch(const TileExtent& t, std::int64_t r0, std::int64_t rows) const {
+  rows = std::min(rows, t.rows - r0);
   for (std::size_t i = level_begin_[idx(static_cast<int>(Level::kBlock))]; i < code_.instrs.size(); ++i) {
     const Instr& instr = code_.instrs[i];
     const CodeValue& v = value(instr.out[0]);
     if (instr.kind == InstrKind::kLoad && v.unit_width > 0)
-      prefetch_rows<0>(args_->inputs[idx(instr.op.input)], t, instr.op.first_col + t.unit0 * v.unit_width, v.columns(t.units));
+      prefetch_rows<0>(args_->inputs[idx(instr.op.input)], t.row0 + r0, rows,
+                       instr.op.first_col + t.unit0 * v.unit_width, v.columns(t.units));
   }
   for (const LoweredStore& s : code_.stores) {
     const CodeValue& v = value(s.value);
-    prefetch_rows<1>(args_->outputs[idx(s.output)], t, s.first_col + t.unit0 * v.unit_width, v.columns(t.units));
+    prefetch_rows<1>(args_->outputs[idx(s.output)], t.row0 + r0, rows, s.first_col + t.unit0 * v.unit_width,
+                     v.columns(t.units));
   }
 }
 
@@ -102,6 +106,7 @@ void TileMachine::run(const TileExtent& t, const std::vector<PartialShare*>& sha
   for (std::int64_t r0 = 0; r0 < t.rows; r0 += block_rows_) {
     std::int64_t rows = std::min(block_rows_, t.rows - r0);
     place_block(r0);
+    prefetch(t, r0 + rows, block_rows_);
     run_level(Level::kBlock, t.row0 + r0, rows);
     store_block(r0, rows);
     reduce_block(r0, rows, shares);
@@ -115,7 +120,8 @@ void TileMachine::place_block(std::int64_t r0) {
     if (value.level == Level::kRows) {
       places_[v].pitch = r0;  // operand() starts at this row
     } else if (value.level == Level::kBlock) {
-      float* base = value.lane >= 0 ? lane(value.lane) + r0 * pitch_ : blocks_.data() + value.buffer * block_rows_ * pitch_;
+      float* base =
+          value.lane >= 0 ? lane(value.lane) + r0 * pitch_ : blocks_.data() + value.buffer * block_rows_ * pitch_;
       if (value.lane < 0 && value.buffer < 0) base = nullptr;
       places_[v] = {reinterpret_cast<char*>(base), pitch_};
     }
@@ -137,7 +143,8 @@ BlockOperand TileMachine::operand(int v, Level level) const {
 }
 
 void TileMachine::run_level(Level level, std::int64_t row0, std::int64_t rows) {
-  for (std::size_t i = level_begin_[idx(static_cast<int>(level))]; i < level_begin_[idx(static_cast<int>(level) + 1)]; ++i)
+  for (std::size_t i = level_begin_[idx(static_cast<int>(level))]; i < level_begin_[idx(static_cast<int>(level) + 1)];
+       ++i)
     execute(code_.instrs[i], row0, rows);
 }
 
@@ -152,21 +159,25 @@ void TileMachine::execute(const Instr& i, std::int64_t row0, std::int64_t rows) 
     case InstrKind::kLoad: return load(i, row0, rows);
     case InstrKind::kGather: return gather(i, row0, rows);
     case InstrKind::kRow:
-      for (std::int64_t r = 0; r < rows; ++r) reinterpret_cast<std::int32_t*>(write(out))[r] = static_cast<std::int32_t>(row0 + r);
+      for (std::int64_t r = 0; r < rows; ++r)
+        reinterpret_cast<std::int32_t*>(write(out))[r] = static_cast<std::int32_t>(row0 + r);
       return;
     case InstrKind::kCol: {
       std::int64_t first = i.op.first_col + tile_.unit0 * value(out).unit_width;
-      for (std::int64_t c = 0; c < n; ++c) reinterpret_cast<std::int32_t*>(write(out))[c] = static_cast<std::int32_t>(first + c);
+      for (std::int64_t c = 0; c < n; ++c)
+        reinterpret_cast<std::int32_t*>(write(out))[c] = static_cast<std::int32_t>(first + c);
       return;
     }
     case InstrKind::kUniform: {
       std::int64_t first = row0 * i.op.row_width + i.op.first_col + tile_.unit0 * value(out).unit_width;
-      ops_.uniform(write(out), pitch_, rows, n, first, i.op.row_width, static_cast<const std::int32_t*>(in_place(0).base)[0],
+      ops_.uniform(write(out), pitch_, rows, n, first, i.op.row_width,
+                   static_cast<const std::int32_t*>(in_place(0).base)[0],
                    static_cast<const std::int32_t*>(in_place(1).base)[0]);
       return;
     }
     case InstrKind::kCis:
-      return ops_.cis(write(out), write(i.out[1]), pitch_, static_cast<const std::int32_t*>(in_place(0).base), in_floats(1), rows, n);
+      return ops_.cis(write(out), write(i.out[1]), pitch_, static_cast<const std::int32_t*>(in_place(0).base),
+                      in_floats(1), rows, n);
     case InstrKind::kMap: {
       MapArgs args;
       args.dst = write(out);
@@ -177,9 +188,11 @@ void TileMachine::execute(const Instr& i, std::int64_t row0, std::int64_t rows) 
       return i.map(args);
     }
     case InstrKind::kPairs: return ops_.pairs(in_floats(0), pitch_, write(out), write(i.out[1]), pitch_, rows, n);
-    case InstrKind::kInterleave: return ops_.interleave(in_floats(0), in_floats(1), pitch_, write(out), pitch_, rows, n / 2);
+    case InstrKind::kInterleave:
+      return ops_.interleave(in_floats(0), in_floats(1), pitch_, write(out), pitch_, rows, n / 2);
     case InstrKind::kCopyGroups: return copy_groups(i, rows);
-    case InstrKind::kSpread: return ops_.spread_groups(write(out), pitch_, in_floats(0), pitch_, rows, n / i.dst_step, i.dst_step);
+    case InstrKind::kSpread:
+      return ops_.spread_groups(write(out), pitch_, in_floats(0), pitch_, rows, n / i.dst_step, i.dst_step);
     case InstrKind::kSumC:
     case InstrKind::kMaxC: {
       Block b{in_floats(0), pitch_, rows, columns(i.in[0])};
@@ -215,9 +228,10 @@ void TileMachine::load(const Instr& i, std::int64_t row0, std::int64_t rows) {
   }
   std::int64_t n = columns(out), col = i.op.first_col + tile_.unit0 * value(out).unit_width;
   for (std::int64_t r = 0; r < rows; ++r)
-    for_each_run(view, i.level == Level::kBlock ? row0 + r : 0, col, n, [&](const char* p, std::int64_t first, std::int64_t count) {
-      ops_.load_row(write(out) + r * pitch_ + first, p, view.dtype, count, view.col_stride);
-    });
+    for_each_run(view, i.level == Level::kBlock ? row0 + r : 0, col, n,
+                 [&](const char* p, std::int64_t first, std::int64_t count) {
+                   ops_.load_row(write(out) + r * pitch_ + first, p, view.dtype, count, view.col_stride);
+                 });
 }
 
 void TileMachine::gather(const Instr& i, std::int64_t row0, std::int64_t rows) {
@@ -226,7 +240,8 @@ void TileMachine::gather(const Instr& i, std::int64_t row0, std::int64_t rows) {
   const TensorView& table = args_->inputs[idx(i.op.input)];
   BlockOperand index = operand(i.in[0], i.level);
   std::int64_t step = i.level == Level::kRows ? 1 : index.row_step;
-  std::int64_t n = i.level == Level::kRows ? 1 : columns(out), col = i.op.first_col + tile_.unit0 * value(out).unit_width;
+  std::int64_t n = i.level == Level::kRows ? 1 : columns(out),
+               col = i.op.first_col + tile_.unit0 * value(out).unit_width;
   std::int64_t pitch = i.level == Level::kRows ? 1 : pitch_;
   for (std::int64_t r = 0; r < rows; ++r) {
     std::int32_t from = static_cast<const std::int32_t*>(index.base)[r * step];
@@ -241,8 +256,8 @@ void TileMachine::copy_groups(const Instr& i, std::int64_t rows) {
   BlockOperand src = operand(i.in[0], i.level);
   std::int64_t lines = i.level == Level::kBlock ? rows : 1;
   std::int64_t groups = i.count == 0 ? 1 : columns(out) / i.dst_step, count = i.count == 0 ? columns(out) : i.count;
-  ops_.copy_groups(write(out) + i.dst_first, pitch_, i.dst_step, static_cast<const float*>(src.base) + i.src_first, src.row_step,
-                   i.src_step, lines, groups, count);
+  ops_.copy_groups(write(out) + i.dst_first, pitch_, i.dst_step, static_cast<const float*>(src.base) + i.src_first,
+                   src.row_step, i.src_step, lines, groups, count);
 }
 
 void TileMachine::store_block(std::int64_t r0, std::int64_t rows) {
@@ -269,7 +284,8 @@ void TileMachine::begin_reductions(const std::vector<PartialShare*>& shares) {
   for (std::size_t k = 0; k < shares.size(); ++k) {
     const Reduction& r = reductions_[idx(code_.reduces[k].reduction)];
     bool along_m = r.axis == Axis::kM;
-    shares[k]->set_count(along_m ? tile_.row_tile : tile_.col_tile, along_m ? tile_.rows : columns(code_.reduces[k].value));
+    shares[k]->set_count(along_m ? tile_.row_tile : tile_.col_tile,
+                         along_m ? tile_.rows : columns(code_.reduces[k].value));
     if (!along_m) continue;
     std::vector<float>& parts = column_parts_[k];
     std::fill(parts.begin(), parts.end(), 0.0f);
@@ -306,8 +322,8 @@ void TileMachine::reduce_block(std::int64_t r0, std::int64_t rows, const std::ve
         }
         break;
       case Op::kLogsumexp:
-        (along_m ? ops_.logsumexp_m : ops_.logsumexp_n)(b, static_cast<const float*>(payload.base), payload.row_step, part[0],
-                                                        part[1], part[2]);
+        (along_m ? ops_.logsumexp_m : ops_.logsumexp_n)(b, static_cast<const float*>(payload.base), payload.row_step,
+                                                        part[0], part[1], part[2]);
         break;
       case Op::kMoments:
         if (along_m)

@@ -27,7 +27,7 @@ class AlignedFloats {
 };
 
 struct TileExtent {
-  std::int64_t row0 = 0, rows = 0;      // of the strip
+  std::int64_t row0 = 0, rows = 0;  // of the strip
   std::int64_t unit0 = 0, units = 0;
   std::int64_t row_tile = 0, col_tile = 0;  // their numbers, for the partials
 };
@@ -42,16 +42,17 @@ class TileMachine {
   std::int64_t lane_pitch() const { return pitch_; }
 
   void begin_run(const RunArgs& args);
-  // Asks for the memory that the epilogue of tile `t` will load and store, while the GEMM still multiplies.
-  void prefetch(const TileExtent& t) const;
+  // Asks for the memory that the epilogue of tile `t` will touch first, while the GEMM still multiplies.
+  void prefetch_first(const TileExtent& t) const { prefetch(t, 0, block_rows_); }
   // The epilogue of a tile whose lanes are filled. `shares`: one per LoweredReduce of the code.
   void run(const TileExtent& t, const std::vector<PartialShare*>& shares);
 
  private:
   struct Place {  // where a value lives now
     char* base = nullptr;
-    std::int64_t pitch = 0;      // kBlock: floats from row to row
+    std::int64_t pitch = 0;  // kBlock: floats from row to row
   };
+  void prefetch(const TileExtent& t, std::int64_t r0, std::int64_t rows) const;
   void run_level(Level level, std::int64_t row0, std::int64_t rows);
   void execute(const Instr& i, std::int64_t row0, std::int64_t rows);
   void load(const Instr& i, std::int64_t row0, std::int64_t rows);
@@ -76,7 +77,7 @@ class TileMachine {
   std::int64_t block_rows_, pitch_, lane_size_;
   AlignedFloats lanes_, blocks_, fixed_;  // fixed_: the values of levels kOnce, kCols, kRows
   std::vector<Place> places_;
-  std::vector<std::size_t> level_begin_;  // instruction ranges by level
+  std::vector<std::size_t> level_begin_;          // instruction ranges by level
   std::vector<std::vector<float>> column_parts_;  // running column results, parts × columns, per LoweredReduce
   TileExtent tile_;
 };

@@ -77,7 +77,8 @@ ValueId GraphBuilder::add_value(Type t, int node, int result) {
   return static_cast<ValueId>(d_->values.size() - 1);
 }
 
-std::vector<Val> GraphBuilder::add_node(Op op, const std::vector<ValueId>& operands, Attrs attrs, const std::vector<Type>& types) {
+std::vector<Val> GraphBuilder::add_node(Op op, const std::vector<ValueId>& operands, Attrs attrs,
+                                        const std::vector<Type>& types) {
   int node = static_cast<int>(d_->nodes.size());
   d_->nodes.push_back({op, operands, std::move(attrs), {}});
   std::vector<Val> results;
@@ -94,7 +95,8 @@ Val GraphBuilder::input(const std::string& name, DType dtype, const std::vector<
   for (const Input& i : d_->inputs)
     if (i.name == name) throw Error({"input " + name, "declared twice", "one declaration a name", ""});
   if (dims.size() != 2 && dims.size() != 3)
-    throw Error({"input " + name, fmt::format("{} dimensions", dims.size()), "2 or 3: [rows, columns] or [rows, groups, columns]",
+    throw Error({"input " + name, fmt::format("{} dimensions", dims.size()),
+                 "2 or 3: [rows, columns] or [rows, groups, columns]",
                  "A vector is [M,1] per row or [1,N] per column."});
   Input in;
   in.name = name;
@@ -140,7 +142,8 @@ Val GraphBuilder::size(const DimArg& d) {
 std::vector<Val> GraphBuilder::apply(Op op, const std::vector<Val>& operands, Attrs attrs) {
   const OpRow& r = row(op);
   if (op == Op::kInput) throw Error({"input", "apply()", "input()", ""});
-  std::size_t least = static_cast<std::size_t>(r.operands), most = least + static_cast<std::size_t>(r.optional_operands);
+  std::size_t least = static_cast<std::size_t>(r.operands),
+              most = least + static_cast<std::size_t>(r.optional_operands);
   if (operands.size() < least || (operands.size() > most && !r.has(kVariadicTrait)))
     throw Error({std::string(r.name), fmt::format("{} operands", operands.size()),
                  r.has(kVariadicTrait) ? fmt::format("at least {}", least)
@@ -148,7 +151,8 @@ std::vector<Val> GraphBuilder::apply(Op op, const std::vector<Val>& operands, At
                                        : fmt::format("{} to {}", least, most),
                  ""});
   std::vector<Val> in = operands;
-  for (const Val& v : in) CODA_CHECK(v.builder == this, "a value of another builder was used in " + std::string(r.name));
+  for (const Val& v : in)
+    CODA_CHECK(v.builder == this, "a value of another builder was used in " + std::string(r.name));
   // A whole number written next to an integer is an integer.
   bool any_integer = false;
   for (const Val& v : in) any_integer = any_integer || v.type().elem == Elem::kI32;
@@ -174,12 +178,15 @@ std::vector<Val> GraphBuilder::apply(Op op, const std::vector<Val>& operands, At
 Val GraphBuilder::apply1(Op op, const std::vector<Val>& operands, Attrs attrs) {
   std::vector<Val> results = apply(op, operands, std::move(attrs));
   if (results.size() != 1)
-    throw Error({std::string(row(op).name), fmt::format("{} results used as one", results.size()), "one name for each result", ""});
+    throw Error({std::string(row(op).name), fmt::format("{} results used as one", results.size()),
+                 "one name for each result", ""});
   return results[0];
 }
 
 void GraphBuilder::set_name(Val v, const std::string& name) { d_->values[static_cast<std::size_t>(v.id)].name = name; }
-void GraphBuilder::set_scope(Val v, const std::string& scope) { d_->values[static_cast<std::size_t>(v.id)].scope = scope; }
+void GraphBuilder::set_scope(Val v, const std::string& scope) {
+  d_->values[static_cast<std::size_t>(v.id)].scope = scope;
+}
 
 void GraphBuilder::output(const std::string& name, DType dtype, Val v, bool accumulate, const std::string& over) {
   const Type& t = v.type();
@@ -187,25 +194,31 @@ void GraphBuilder::output(const std::string& name, DType dtype, Val v, bool accu
   check_name("out", name);
   for (const Output& o : d_->outputs)
     if (o.name == name) throw Error({where_it_is, "declared twice", "one declaration a name", ""});
-  if (t.elem == Elem::kBool) throw Error({where_it_is, "a bool value", "f32 or i32", "where(c, 1, 0) makes a number of a bool."});
+  if (t.elem == Elem::kBool)
+    throw Error({where_it_is, "a bool value", "f32 or i32", "where(c, 1, 0) makes a number of a bool."});
   if ((t.elem == Elem::kF32) != is_float(dtype))
     throw Error({where_it_is, fmt::format("{} stored as {}", t.str(), coda::name(dtype)),
                  t.elem == Elem::kF32 ? "f32, bf16, f16" : "i32", "cast(x, …) converts."});
   if (accumulate && dtype != DType::kF32)
-    throw Error({where_it_is, fmt::format("+= into {}", coda::name(dtype)), "+= into f32", "Nothing accumulates in 16 bits; declare the output f32."});
+    throw Error({where_it_is, fmt::format("+= into {}", coda::name(dtype)), "+= into f32",
+                 "Nothing accumulates in 16 bits; declare the output f32."});
   if (!over.empty()) {
     const Input* reused = nullptr;
     for (const Input& i : d_->inputs)
       if (i.name == over) reused = &i;
-    if (reused == nullptr || reused->is_const) throw Error({where_it_is, "over " + over, "the name of a tensor input", ""});
+    if (reused == nullptr || reused->is_const)
+      throw Error({where_it_is, "over " + over, "the name of a tensor input", ""});
     const Type& old = value(reused->value).type;
     if (!(old.rows == t.rows && old.width() == t.width()) || reused->dtype != dtype)
-      throw Error({where_it_is, fmt::format("{} {} over {} {}", coda::name(dtype), t.str(), coda::name(reused->dtype), old.str()),
+      throw Error({where_it_is,
+                   fmt::format("{} {} over {} {}", coda::name(dtype), t.str(), coda::name(reused->dtype), old.str()),
                    "an input of the same shape and dtype", ""});
-    if (accumulate) throw Error({where_it_is, "both += and over", "one of them", "+= already adds to what the memory holds."});
+    if (accumulate)
+      throw Error({where_it_is, "both += and over", "one of them", "+= already adds to what the memory holds."});
   }
   for (const Output& o : d_->outputs)
-    if (!over.empty() && o.over == over) throw Error({where_it_is, "over " + over + ", which " + o.name + " already reuses", "one output an input", ""});
+    if (!over.empty() && o.over == over)
+      throw Error({where_it_is, "over " + over + ", which " + o.name + " already reuses", "one output an input", ""});
   d_->outputs.push_back({name, dtype, v.id, accumulate, over});
 }
 
@@ -213,8 +226,10 @@ void GraphBuilder::output(const std::string& name, DType dtype, const std::vecto
                           const std::string& over) {
   Type t = v.type();
   if (dims.size() != 2 && dims.size() != 3)
-    throw Error({"out " + name, fmt::format("{} dimensions", dims.size()), "2 or 3: [rows, columns] or [rows, groups, columns]", ""});
-  Type declared{t.elem, canonical(dims[0].dim), dims.size() == 3 ? canonical(dims[1].dim) : Dim(1), canonical(dims.back().dim)};
+    throw Error({"out " + name, fmt::format("{} dimensions", dims.size()),
+                 "2 or 3: [rows, columns] or [rows, groups, columns]", ""});
+  Type declared{t.elem, canonical(dims[0].dim), dims.size() == 3 ? canonical(dims[1].dim) : Dim(1),
+                canonical(dims.back().dim)};
   // col(), row() and uniform() alone may still be of open size: the declaration fixes it.
   auto settle = [&](const Dim& open, const Dim& fixed) {
     if (open.as_symbol().starts_with('?')) bind(open.as_symbol(), fixed);
@@ -224,7 +239,8 @@ void GraphBuilder::output(const std::string& name, DType dtype, const std::vecto
   t = v.type();
   if (!(declared == t)) {
     std::string hint = declared.width() == t.width() ? "flat(x) and group(x, width) convert between them." : "";
-    throw Error({"out " + name, "declared " + declared.str() + " but its value is " + t.str(), "the value's shape", hint});
+    throw Error(
+        {"out " + name, "declared " + declared.str() + " but its value is " + t.str(), "the value's shape", hint});
   }
   output(name, dtype, v, accumulate, over);
 }
@@ -250,7 +266,8 @@ Graph GraphBuilder::build_graph() {
       for (const Dim* x : {&copy.type.rows, &copy.type.groups, &copy.type.cols})
         for (const std::string& s : x->symbols())
           if (s.starts_with('?'))
-            throw Error({d.name, std::string(row(n.op).name) + "() whose size nothing fixes", "a map with a tile, or an output of declared size", ""});
+            throw Error({d.name, std::string(row(n.op).name) + "() whose size nothing fixes",
+                         "a map with a tile, or an output of declared size", ""});
       copy.node = static_cast<int>(result->nodes.size());
       result->values.push_back(std::move(copy));
       v = renumber[static_cast<std::size_t>(v)] = static_cast<ValueId>(result->values.size() - 1);
@@ -280,9 +297,12 @@ Val matmul(Val a, Val b) {
     for (int j : {1, 0})
       if ((i ? ta.cols : ta.rows) == (j ? tb.cols : tb.rows)) fits.emplace_back(i, j);
   if (fits.size() != 1)
-    throw Error({"@", fmt::format("{} @ {}, which share {} size", ta.str(), tb.str(), fits.empty() ? "no" : "more than one"),
-                 "operands that share exactly one size",
-                 fits.empty() ? "" : "Name the sizes apart, or write matmul(a, b, a_axis, b_axis) with axes 0 (rows) or 1 (columns)."});
+    throw Error(
+        {"@", fmt::format("{} @ {}, which share {} size", ta.str(), tb.str(), fits.empty() ? "no" : "more than one"),
+         "operands that share exactly one size",
+         fits.empty()
+             ? ""
+             : "Name the sizes apart, or write matmul(a, b, a_axis, b_axis) with axes 0 (rows) or 1 (columns)."});
   Attrs attrs;
   attrs.a_axis = fits[0].first;
   attrs.b_axis = fits[0].second;

@@ -86,7 +86,8 @@ Dim operator-(const Dim& a, const Dim& b) { return a + Dim(-1) * b; }
 Dim operator*(const Dim& a, const Dim& b) {
   Dim d(0);
   for (const auto& [ma, ca] : a.terms_)
-    for (const auto& [mb, cb] : b.terms_) add_term(d.terms_, multiply(ma, mb, 1), reduce(times(ca.num, cb.num), times(ca.den, cb.den)));
+    for (const auto& [mb, cb] : b.terms_)
+      add_term(d.terms_, multiply(ma, mb, 1), reduce(times(ca.num, cb.num), times(ca.den, cb.den)));
   return d;
 }
 
@@ -96,7 +97,8 @@ Dim operator/(const Dim& a, const Dim& b) {
     throw Error({"size", a.str() + " / (" + b.str() + ")", "division by a number or by a product of sizes", ""});
   const auto& [mb, cb] = *b.terms_.begin();
   Dim d(0);
-  for (const auto& [ma, ca] : a.terms_) add_term(d.terms_, multiply(ma, mb, -1), reduce(times(ca.num, cb.den), times(ca.den, cb.num)));
+  for (const auto& [ma, ca] : a.terms_)
+    add_term(d.terms_, multiply(ma, mb, -1), reduce(times(ca.num, cb.den), times(ca.den, cb.num)));
   return d;
 }
 
@@ -152,7 +154,8 @@ std::int64_t Dim::eval(const Sizes& sizes) const {
     total = reduce(plus(times(total.num, term.den), times(term.num, total.den)), times(total.den, term.den));
   }
   if (total.den != 1 || total.num < 0)
-    throw Error({"size " + str(), total.den == 1 ? std::to_string(total.num) : fmt::format("{}/{}", total.num, total.den),
+    throw Error({"size " + str(),
+                 total.den == 1 ? std::to_string(total.num) : fmt::format("{}/{}", total.num, total.den),
                  "a whole number ≥ 0", "Choose sizes that divide."});
   return total.num;
 }

@@ -1,5 +1,6 @@
 // Derivative rows of the op table: from the gradients of an operation's results to those of its operands, built with
-// table operations. Called by reverse mode (src/grad) alone, which sums over the axes along which an operand was broadcast.
+// table operations. Called by reverse mode (src/grad) alone, which sums over the axes along which an operand was
+// broadcast.
 #pragma once
 
 #include <optional>
@@ -12,11 +13,11 @@ namespace coda {
 struct GradFrame {
   GraphBuilder& builder;
   const Attrs& attrs;
-  std::vector<Val> in;                    // the operation's operands
-  std::vector<Val> out;                   // its results
-  std::vector<std::optional<Val>> dout;   // gradients of the results; empty: zero
-  std::vector<std::optional<Val>> din;    // to be filled: gradients of the operands in any shape that broadcasts to the
-                                          // result's; empty: zero
+  std::vector<Val> in;                   // the operation's operands
+  std::vector<Val> out;                  // its results
+  std::vector<std::optional<Val>> dout;  // gradients of the results; empty: zero
+  std::vector<std::optional<Val>> din;   // to be filled: gradients of the operands in any shape that broadcasts to the
+                                         // result's; empty: zero
 };
 
 namespace grads {

@@ -24,7 +24,8 @@ class CanonicalText {
     out_ += g_.reassociate() ? " reassociate\n" : "\n";
     for (const Output& o : g_.outputs()) {
       visit(o.value);
-      out_ += fmt::format("out {} {} %{} {} {}\n", o.name, name(o.dtype), number_[index(o.value)], o.accumulate ? "+=" : "=", o.over);
+      out_ += fmt::format("out {} {} %{} {} {}\n", o.name, name(o.dtype), number_[index(o.value)],
+                          o.accumulate ? "+=" : "=", o.over);
     }
     return out_;
   }
@@ -209,7 +210,8 @@ Sizes solve_sizes(const Graph& g, const std::vector<std::pair<std::string, Shape
       one[unknown[0]] = kScale;
       std::int64_t b = e.dim.eval(zero), a = e.dim.eval(one) - b;  // a / kScale per unit
       if (a <= 0 || (e.value - b) < 0 || (e.value - b) * kScale % a != 0)
-        throw Error({e.input, fmt::format("size {} for {}", e.value, e.dim.str()), "a size that solves for " + unknown[0], ""});
+        throw Error(
+            {e.input, fmt::format("size {} for {}", e.value, e.dim.str()), "a size that solves for " + unknown[0], ""});
       sizes[unknown[0]] = (e.value - b) * kScale / a;
       progress = true;
     }
@@ -217,13 +219,16 @@ Sizes solve_sizes(const Graph& g, const std::vector<std::pair<std::string, Shape
   for (const Equation& e : equations) {
     for (const std::string& s : e.dim.symbols())
       if (!sizes.count(s))
-        throw Error({"size " + s, "no value", "a value for every size of " + g.name(), "Give it, e.g. --size " + s + "=64."});
+        throw Error(
+            {"size " + s, "no value", "a value for every size of " + g.name(), "Give it, e.g. --size " + s + "=64."});
     if (std::int64_t expected = e.dim.eval(sizes); expected != e.value)
       throw Error({e.input, fmt::format("size {} for {}", e.value, e.dim.str()), fmt::format("{}", expected),
                    "The other tensors fix it."});
   }
   for (const std::string& s : names)
-    if (!sizes.count(s)) throw Error({"size " + s, "no value", "a value for every size of " + g.name(), "Give it, e.g. --size " + s + "=64."});
+    if (!sizes.count(s))
+      throw Error(
+          {"size " + s, "no value", "a value for every size of " + g.name(), "Give it, e.g. --size " + s + "=64."});
   return sizes;
 }
 

@@ -25,7 +25,11 @@ std::vector<IndexRule> index_rules(const Graph& g) {
     for (int side : {0, 1}) {
       const Node& other = g.def(n.operands[static_cast<std::size_t>(1 - side)]);
       if (other.op != Op::kCol || input_of(n.operands[static_cast<std::size_t>(side)]) < 0) continue;
-      rules.push_back({input_of(n.operands[static_cast<std::size_t>(side)]), g.value(other.results[0]).type.cols, "columns", {}, {}});
+      rules.push_back({input_of(n.operands[static_cast<std::size_t>(side)]),
+                       g.value(other.results[0]).type.cols,
+                       "columns",
+                       {},
+                       {}});
     }
   }
   // Numbers that the same input is compared with are allowed too: they mean "ignored".
@@ -36,18 +40,21 @@ std::vector<IndexRule> index_rules(const Graph& g) {
       ValueId other = n.operands[static_cast<std::size_t>(1 - side)];
       for (IndexRule& r : rules) {
         if (r.input != input || input < 0) continue;
-        if (g.def(other).op == Op::kLiteral) r.ignore_values.push_back(static_cast<std::int64_t>(g.def(other).attrs.number));
-        if (const Input* in = g.as_input(other); in != nullptr && in->is_const) r.ignore_inputs.push_back(input_of(other));
+        if (g.def(other).op == Op::kLiteral)
+          r.ignore_values.push_back(static_cast<std::int64_t>(g.def(other).attrs.number));
+        if (const Input* in = g.as_input(other); in != nullptr && in->is_const)
+          r.ignore_inputs.push_back(input_of(other));
       }
     }
   }
   return rules;
 }
 
-void check_index(const std::string& called, const std::string& of, std::int64_t bound, const std::vector<std::int64_t>& ignored,
-                 std::int64_t row, std::int64_t value) {
+void check_index(const std::string& called, const std::string& of, std::int64_t bound,
+                 const std::vector<std::int64_t>& ignored, std::int64_t row, std::int64_t value) {
   if ((value >= 0 && value < bound) || std::find(ignored.begin(), ignored.end(), value) != ignored.end()) return;
-  std::string allowed = bound > 0 ? fmt::format("0 to {} ({} {})", bound - 1, bound, of) : fmt::format("nothing (0 {})", of);
+  std::string allowed =
+      bound > 0 ? fmt::format("0 to {} ({} {})", bound - 1, bound, of) : fmt::format("nothing (0 {})", of);
   if (!ignored.empty()) allowed += fmt::format(", or {}", fmt::join(ignored, ", "));
   throw Error({called, fmt::format("{} in row {}", value, row), allowed, ""});
 }

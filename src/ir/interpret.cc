@@ -148,7 +148,8 @@ void check_integer_input(const Input& in, const Array& a) {
   }
 }
 
-// Targets and indices that are inputs (those of composites and gathers that are computed are checked where they are used).
+// Targets and indices that are inputs (those of composites and gathers that are computed are checked where they are
+// used).
 void check_index_inputs(const Graph& g, const Arrays& inputs, const Sizes& sizes) {
   for (const IndexRule& rule : index_rules(g)) {
     std::vector<std::int64_t> ignored = rule.ignore_values;
@@ -157,7 +158,8 @@ void check_index_inputs(const Graph& g, const Arrays& inputs, const Sizes& sizes
     const std::string& name = g.inputs()[static_cast<std::size_t>(rule.input)].name;
     const Array& index = inputs.at(name);
     for (std::size_t r = 0; r < index.data.size(); ++r)
-      check_index(name, rule.of, rule.bound.eval(sizes), ignored, static_cast<std::int64_t>(r), static_cast<std::int64_t>(index.data[r]));
+      check_index(name, rule.of, rule.bound.eval(sizes), ignored, static_cast<std::int64_t>(r),
+                  static_cast<std::int64_t>(index.data[r]));
   }
 }
 

@@ -1,5 +1,5 @@
-// The op table itself. Maps carry their fp64 definition here; everything else names its function in eval.h (definition),
-// grad_rows.h (derivative) or composites.h (expansion).
+// The op table itself. Maps carry their fp64 definition here; everything else names its function in eval.h
+// (definition), grad_rows.h (derivative) or composites.h (expansion).
 #include <algorithm>
 #include <array>
 #include <cmath>

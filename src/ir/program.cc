@@ -43,7 +43,8 @@ class Verifier {
     return row(n.op).has(kReduceTrait) ? op + "_" + std::string(suffix(n.attrs.axis)) + "(…)" : op + "(…)";
   }
 
-  [[noreturn]] void mistake(ValueId v, const std::string& found, const std::string& allowed, const std::string& way_out) const {
+  [[noreturn]] void mistake(ValueId v, const std::string& found, const std::string& allowed,
+                            const std::string& way_out) const {
     throw Error({fmt::format("program {}, {}", g_.name(), called(v)), found, allowed, way_out});
   }
 
@@ -74,7 +75,8 @@ class Verifier {
       for (int t : acc.matmul_nodes)
         for (ValueId v : g_.nodes()[static_cast<std::size_t>(t)].operands)
           if (g_.as_input(v) == nullptr)
-            mistake(v, "a computed value as an operand of @", "inputs of the program", "Store it in one program and multiply it in the next.");
+            mistake(v, "a computed value as an operand of @", "inputs of the program",
+                    "Store it in one program and multiply it in the next.");
     auto operands = [&](const Accumulator& acc, std::size_t which) {
       std::vector<std::pair<ValueId, int>> list;
       for (int t : acc.matmul_nodes) {
@@ -89,7 +91,9 @@ class Verifier {
       same_b = same_b && operands(acc, 1) == operands(accumulators_[0], 1);
     }
     if (!same_a && !same_b)
-      mistake(accumulators_.back().value, "a second source: its products share neither their left nor their right operands with those of " + called(accumulators_[0].value),
+      mistake(accumulators_.back().value,
+              "a second source: its products share neither their left nor their right operands with those of " +
+                  called(accumulators_[0].value),
               "one source: a sum of products, several products of one left operand, or of one right operand",
               "Make it a program of its own.");
   }
@@ -97,7 +101,8 @@ class Verifier {
   void set_stage(const Node& n) {
     const OpRow& r = row(n.op);
     if (r.has(kOpaqueTrait))
-      mistake(n.results[0], std::string(r.name) + " in a program", "table operations", "Opaque operations live in graphs.");
+      mistake(n.results[0], std::string(r.name) + " in a program", "table operations",
+              "Opaque operations live in graphs.");
     Stage s = Stage::kOperand;
     ValueId finish = -1, tile = -1;
     for (ValueId v : n.operands) {
@@ -109,21 +114,26 @@ class Verifier {
     if (n.op == Op::kGather) check_gather(n);
     bool reduces_whole = r.has(kReduceTrait) && n.attrs.axis != Axis::kC && n.attrs.axis != Axis::kG;
     if (r.has(kReduceTrait) && n.attrs.axis == Axis::kG && s != Stage::kFinish)
-      mistake(n.results[0], "a sum over the groups of a tile", "sums over groups of a finish value", "Reduce along m first.");
+      mistake(n.results[0], "a sum over the groups of a tile", "sums over groups of a finish value",
+              "Reduce along m first.");
     if (reduces_whole) s = Stage::kFinish;
     for (ValueId v : n.results) {
       const Type& t = g_.value(v).type;
       stage(v) = s == Stage::kOperand && is_tile_shaped(t) ? Stage::kTile : s;
       if (s == Stage::kFinish && !reduces_whole && (is_tile_shaped(t) || tile >= 0))
-        mistake(v, fmt::format("a tile value {} that depends on {}, a finish value of its own program", t.str(), called(finish)),
+        mistake(v,
+                fmt::format("a tile value {} that depends on {}, a finish value of its own program", t.str(),
+                            called(finish)),
                 "finish values only in per-row, per-column and scalar values",
                 fmt::format("Store {} here and apply it in the next program.", called(finish)));
     }
   }
 
   void check_gather(const Node& n) {
-    if (g_.as_input(n.operands[0]) == nullptr) mistake(n.operands[0], "a computed table", "an input as the table of [index]", "");
-    if (g_.as_input(n.operands[1]) == nullptr) mistake(n.operands[1], "a computed index", "an i32 input as the index", "Store it first.");
+    if (g_.as_input(n.operands[0]) == nullptr)
+      mistake(n.operands[0], "a computed table", "an input as the table of [index]", "");
+    if (g_.as_input(n.operands[1]) == nullptr)
+      mistake(n.operands[1], "a computed index", "an i32 input as the index", "Store it first.");
   }
 
   // All tiles of a program run over the same rows; products of one right operand (side by side along m) have their own.
@@ -147,8 +157,8 @@ class Verifier {
       std::size_t before = rows.size();
       add(v.type.rows);
       if (rows.size() > before && (own > 0 || rows.size() > 1))
-        mistake(id, fmt::format("{} rows beside tiles of {} rows", v.type.rows.str(), rows[0].str()), "one number of rows in a program",
-                "Make it a program of its own.");
+        mistake(id, fmt::format("{} rows beside tiles of {} rows", v.type.rows.str(), rows[0].str()),
+                "one number of rows in a program", "Make it a program of its own.");
     }
   }
 
@@ -160,7 +170,8 @@ class Verifier {
           for (int t : acc.matmul_nodes)
             for (ValueId v : g_.nodes()[static_cast<std::size_t>(t)].operands)
               if (v == in->value)
-                mistake(o.value, "over " + o.over + ", an operand of @ that other tiles still read", "an input loaded by the same tile", "");
+                mistake(o.value, "over " + o.over + ", an operand of @ that other tiles still read",
+                        "an input loaded by the same tile", "");
       }
   }
 

@@ -64,13 +64,15 @@ void need_alike(TypeQuery& q, std::size_t first) {
 }
 
 void need_number(TypeQuery& q, std::size_t first) {
-  if (q.in[first].elem == Elem::kBool) q.mistake("bool operands", "f32 or i32", "where(c, 1, 0) makes a number of a bool.");
+  if (q.in[first].elem == Elem::kBool)
+    q.mistake("bool operands", "f32 or i32", "where(c, 1, 0) makes a number of a bool.");
 }
 
 Dim halved(TypeQuery& q, const Dim& cols) {
   Dim c = q.builder.canonical(cols);
   if (c.is_constant() && c.eval({}) % 2 != 0)
-    q.mistake(fmt::format("an odd width of {} columns", c.str()), "an even width", "Pad the columns, or use split(x, a, b).");
+    q.mistake(fmt::format("an odd width of {} columns", c.str()), "an even width",
+              "Pad the columns, or use split(x, a, b).");
   return c / Dim(2);
 }
 
@@ -100,13 +102,15 @@ std::vector<Type> logical(TypeQuery& q) {
 }
 
 std::vector<Type> select(TypeQuery& q) {
-  if (q.in[0].elem != Elem::kBool) q.mistake("a condition of type " + q.in[0].str(), "bool", "Compare it with something.");
+  if (q.in[0].elem != Elem::kBool)
+    q.mistake("a condition of type " + q.in[0].str(), "bool", "Compare it with something.");
   need_alike(q, 1);
   return {broadcast_all(q, q.in[1].elem, 1)};
 }
 
 std::vector<Type> cast(TypeQuery& q) {
-  if (q.in[0].elem == Elem::kBool) q.mistake("a bool operand", "f32 or i32", "where(c, 1, 0) makes a number of a bool.");
+  if (q.in[0].elem == Elem::kBool)
+    q.mistake("a bool operand", "f32 or i32", "where(c, 1, 0) makes a number of a bool.");
   Type t = q.in[0];
   t.elem = is_float(q.attrs.dtype) ? Elem::kF32 : Elem::kI32;
   return {t};
@@ -147,14 +151,16 @@ std::vector<Type> split(TypeQuery& q) {
   Dim cols = q.builder.canonical(q.in[0].cols);
   if (out.empty()) q.mistake("no widths", "split(x, width, …)");
   if (!(total == cols))
-    q.mistake(fmt::format("widths that add up to {} of {} columns", total.str(), cols.str()), "widths that cover every column");
+    q.mistake(fmt::format("widths that add up to {} of {} columns", total.str(), cols.str()),
+              "widths that cover every column");
   return out;
 }
 
 std::vector<Type> group(TypeQuery& q) {
   Type t = q.in[0];
   if (q.attrs.dims.size() != 1) q.mistake("no group width", "group(x, width)");
-  if (!t.groups.is_one()) q.mistake("a grouped value " + t.str(), "an ungrouped one", "flat(x) removes the groups first.");
+  if (!t.groups.is_one())
+    q.mistake("a grouped value " + t.str(), "an ungrouped one", "flat(x) removes the groups first.");
   Dim cols = q.builder.canonical(t.cols), width = q.builder.canonical(q.attrs.dims[0]);
   if (cols.is_one()) q.mistake("a value of one column", "columns to group");
   t.groups = cols / width;
@@ -162,7 +168,8 @@ std::vector<Type> group(TypeQuery& q) {
     bool whole = c.den == 1;
     for (const auto& factor : monomial) whole = whole && factor.second > 0;
     if (!whole)
-      q.mistake(fmt::format("{} columns in groups of {}", cols.str(), width.str()), "columns that are a multiple of the width",
+      q.mistake(fmt::format("{} columns in groups of {}", cols.str(), width.str()),
+                "columns that are a multiple of the width",
                 fmt::format("Declare it, e.g. `where N = H*{}`.", width.str()));
   }
   t.cols = width;
@@ -227,12 +234,14 @@ std::vector<Type> col_index(TypeQuery& q) { return {{Elem::kI32, 1, 1, q.wildcar
 std::vector<Type> uniform(TypeQuery& q) {
   for (const Type& t : q.in)
     if (t.elem != Elem::kI32 || !t.rows.is_one() || !t.width().is_one())
-      q.mistake("a seed or offset of type " + t.str(), "i32[1,1]", "Seed and offset live in device memory, so a replay can change them.");
+      q.mistake("a seed or offset of type " + t.str(), "i32[1,1]",
+                "Seed and offset live in device memory, so a replay can change them.");
   return {{Elem::kF32, q.wildcard(), 1, q.wildcard()}};
 }
 
 std::vector<Type> cis(TypeQuery& q) {
-  if (q.in[0].elem != Elem::kI32 || !q.in[0].width().is_one()) q.mistake("positions of type " + q.in[0].str(), "i32[M,1]");
+  if (q.in[0].elem != Elem::kI32 || !q.in[0].width().is_one())
+    q.mistake("positions of type " + q.in[0].str(), "i32[M,1]");
   q.need_float(1);
   if (!q.in[1].rows.is_one()) q.mistake("frequencies of type " + q.in[1].str(), "f32[1,hd/2]");
   Type t{Elem::kF32, q.in[0].rows, 1, q.in[1].cols};
@@ -240,7 +249,8 @@ std::vector<Type> cis(TypeQuery& q) {
 }
 
 std::vector<Type> gather(TypeQuery& q) {
-  if (q.in[1].elem != Elem::kI32 || !q.in[1].width().is_one()) q.mistake("an index of type " + q.in[1].str(), "i32[M,1]");
+  if (q.in[1].elem != Elem::kI32 || !q.in[1].width().is_one())
+    q.mistake("an index of type " + q.in[1].str(), "i32[M,1]");
   Type t = q.in[0];
   t.rows = q.in[1].rows;
   return {t};
@@ -249,7 +259,8 @@ std::vector<Type> gather(TypeQuery& q) {
 std::vector<Type> matmul(TypeQuery& q) {
   for (std::size_t i = 0; i < 2; ++i) {
     q.need_float(i);
-    if (!q.in[i].groups.is_one()) q.mistake("a grouped operand " + q.in[i].str(), "matrices", "flat(x) removes the groups.");
+    if (!q.in[i].groups.is_one())
+      q.mistake("a grouped operand " + q.in[i].str(), "matrices", "flat(x) removes the groups.");
   }
   auto axis = [&](std::size_t i, int which) { return which == 0 ? q.in[i].rows : q.in[i].cols; };
   q.same(axis(0, q.attrs.a_axis), axis(1, q.attrs.b_axis), "contracted size");
@@ -305,7 +316,8 @@ std::vector<Type> qk_norm(TypeQuery& q) {
 std::vector<Type> cross_entropy(TypeQuery& q) {
   q.need_float(0);
   if (!q.in[0].groups.is_one()) q.mistake("grouped logits", "[M,V]");
-  if (q.in[1].elem != Elem::kI32 || !q.in[1].width().is_one()) q.mistake("targets of type " + q.in[1].str(), "i32[M,1]");
+  if (q.in[1].elem != Elem::kI32 || !q.in[1].width().is_one())
+    q.mistake("targets of type " + q.in[1].str(), "i32[M,1]");
   if (q.in[2].elem != Elem::kI32) q.mistake("ignore_index of type " + q.in[2].str(), "an i32 number");
   need_scalar(q, 2, "ignore_index");
   return {{Elem::kF32, q.broadcast(q.in[0].rows, q.in[1].rows, "rows"), 1, 1}};
@@ -316,7 +328,8 @@ void check_attention(TypeQuery& q) {
   if (q.attrs.dims.size() != 3) q.mistake("no sizes", "attention(q, k, v, batch, heads, kv_heads)");
   for (std::size_t i = 0; i < q.in.size(); ++i) {
     q.need_float(i);
-    if (!q.in[i].groups.is_one()) q.mistake("a grouped operand " + q.in[i].str(), "[tokens, heads*head_dim]", "flat(x) removes the groups.");
+    if (!q.in[i].groups.is_one())
+      q.mistake("a grouped operand " + q.in[i].str(), "[tokens, heads*head_dim]", "flat(x) removes the groups.");
     q.same(q.in[i].rows, q.in[0].rows, "rows");
   }
   Dim head = q.builder.canonical(q.in[0].cols) / q.builder.canonical(q.attrs.dims[1]);
@@ -340,7 +353,8 @@ std::vector<Type> attention_grad(TypeQuery& q) {
 std::vector<Type> scatter_sum(TypeQuery& q) {
   q.need_float(0);
   if (q.attrs.dims.size() != 1) q.mistake("no number of rows", "scatter_sum(g, index, rows)");
-  if (q.in[1].elem != Elem::kI32 || !q.in[1].width().is_one()) q.mistake("an index of type " + q.in[1].str(), "i32[M,1]");
+  if (q.in[1].elem != Elem::kI32 || !q.in[1].width().is_one())
+    q.mistake("an index of type " + q.in[1].str(), "i32[M,1]");
   q.same(q.in[0].rows, q.in[1].rows, "rows");
   Type t = q.in[0];
   t.rows = q.builder.canonical(q.attrs.dims[0]);

@@ -18,14 +18,16 @@ namespace {
 std::size_t idx(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 bool reduces_to_finish(const Node& n) {
-  return row(n.op).has(kReduceTrait) && (n.attrs.axis == Axis::kN || n.attrs.axis == Axis::kM || n.attrs.axis == Axis::kMN);
+  return row(n.op).has(kReduceTrait) &&
+         (n.attrs.axis == Axis::kN || n.attrs.axis == Axis::kM || n.attrs.axis == Axis::kMN);
 }
 
 // Sizes and classes of the graph's values at concrete sizes.
 class Shapes {
  public:
   Shapes(const Program& p, const Sizes& sizes) : program(p), graph(p.expanded()), sizes_(sizes) {
-    for (const Value& v : graph.values()) shapes_.push_back({eval(v.type.rows), eval(v.type.groups), eval(v.type.cols)});
+    for (const Value& v : graph.values())
+      shapes_.push_back({eval(v.type.rows), eval(v.type.groups), eval(v.type.cols)});
   }
   struct RGC {
     std::int64_t rows, groups, cols;
@@ -137,7 +139,9 @@ class Cuts {
   }
 
   std::size_t pieces(ValueId v) const { return cuts_[idx(v)].empty() ? 0 : cuts_[idx(v)].size() - 1; }
-  std::int64_t begin(ValueId v, std::size_t piece) const { return *std::next(cuts_[idx(v)].begin(), static_cast<long>(piece)); }
+  std::int64_t begin(ValueId v, std::size_t piece) const {
+    return *std::next(cuts_[idx(v)].begin(), static_cast<long>(piece));
+  }
   std::int64_t width(ValueId v, std::size_t piece) const { return begin(v, piece + 1) - begin(v, piece); }
   // Pieces with the same class lie in one strip.
   int class_of(ValueId v, std::size_t piece) { return find(first_[idx(v)] + static_cast<int>(piece)); }
@@ -168,7 +172,8 @@ class Cuts {
     }
   }
 
-  bool cut(ValueId v, std::int64_t at, std::int64_t unit_from, std::int64_t unit_to, std::int64_t offset_from, std::int64_t offset_to) {
+  bool cut(ValueId v, std::int64_t at, std::int64_t unit_from, std::int64_t unit_to, std::int64_t offset_from,
+           std::int64_t offset_to) {
     std::int64_t steps = at - offset_from, to = steps / unit_from * unit_to + offset_to;
     bool inside_group = s_.grouped(v) && s_.of(v).cols > 0 && to % s_.of(v).cols != 0;
     if (steps % unit_from != 0 || inside_group)
@@ -189,7 +194,8 @@ class Cuts {
     std::iota(parent_.begin(), parent_.end(), 0);
     for (const Link& l : links_)
       for (std::size_t p = 0; p < pieces(l.a); ++p) {
-        int x = find(first_[idx(l.a)] + static_cast<int>(p)), y = find(first_[idx(l.b)] + static_cast<int>(across(l, p)));
+        int x = find(first_[idx(l.a)] + static_cast<int>(p)),
+            y = find(first_[idx(l.b)] + static_cast<int>(across(l, p)));
         parent_[idx(std::max(x, y))] = std::min(x, y);
       }
   }
@@ -222,7 +228,8 @@ class StripBuilder {
   Strip finish() {
     std::int64_t units = 0;
     for (const LoweredValue& v : strip_.values)
-      if (v.per_unit) units = std::gcd(units, v.groups > 1 || grouped_[idx(&v - strip_.values.data())] ? v.groups : v.cols);
+      if (v.per_unit)
+        units = std::gcd(units, v.groups > 1 || grouped_[idx(&v - strip_.values.data())] ? v.groups : v.cols);
     strip_.units = units;
     CODA_CHECK(units > 0, "a strip without columns");
     return std::move(strip_);
@@ -273,7 +280,8 @@ class StripBuilder {
     std::vector<Link> links = links_of(s_, n);
     for (std::size_t i = n.op == Op::kGather ? 1 : 0; i < n.operands.size(); ++i)
       op.in.push_back(value(n.operands[i], operand_piece(links, n, v, piece, n.operands[i])));
-    for (ValueId result : n.results) op.out.push_back(add(result, result_piece(links, v, piece, result), mine_of(result, v, mine)));
+    for (ValueId result : n.results)
+      op.out.push_back(add(result, result_piece(links, v, piece, result), mine_of(result, v, mine)));
     check_columns(op, v);
     strip_.ops.push_back(std::move(op));
   }
@@ -286,7 +294,9 @@ class StripBuilder {
     if (narrows || widens) refuse_one_column(s_, widens ? s_.graph.def(v).operands[0] : v);
   }
 
-  bool mine_of(ValueId result, ValueId v, bool mine) const { return result == v ? mine : s_.has_columns(result) && mine; }
+  bool mine_of(ValueId result, ValueId v, bool mine) const {
+    return result == v ? mine : s_.has_columns(result) && mine;
+  }
 
   // Every product of a GEMM: its terms at concrete K.
   void make_lane(const Accumulator& acc, std::size_t piece, bool mine) {
@@ -339,7 +349,8 @@ class StripBuilder {
     return true;
   }
 
-  std::size_t operand_piece(const std::vector<Link>& links, const Node& n, ValueId v, std::size_t piece, ValueId operand) const {
+  std::size_t operand_piece(const std::vector<Link>& links, const Node& n, ValueId v, std::size_t piece,
+                            ValueId operand) const {
     for (const Link& l : links) {
       if (l.a == v && l.b == operand) return cuts_.across(l, piece);
       if (l.a == operand && l.b == v) return cuts_.back(l, piece);
@@ -347,7 +358,8 @@ class StripBuilder {
     // Through the first result (results of cis or a map that are not linked to the operand themselves).
     if (v != n.results[0])
       for (const Link& l : links)
-        if (l.a == v && l.b == n.results[0]) return operand_piece(links, n, n.results[0], cuts_.across(l, piece), operand);
+        if (l.a == v && l.b == n.results[0])
+          return operand_piece(links, n, n.results[0], cuts_.across(l, piece), operand);
     return 0;
   }
 
@@ -412,7 +424,8 @@ class FinishBuilder {
     if (n.op == Op::kUniform) op.row_width = s_.of(v).width();
     for (std::size_t i = 0; i < s_.graph.inputs().size(); ++i) {
       ValueId source = s_.graph.inputs()[i].value;
-      if ((n.op == Op::kInput && source == v) || (n.op == Op::kGather && source == n.operands[0])) op.input = static_cast<int>(i);
+      if ((n.op == Op::kInput && source == v) || (n.op == Op::kGather && source == n.operands[0]))
+        op.input = static_cast<int>(i);
     }
     for (std::size_t i = n.op == Op::kGather ? 1 : 0; i < n.operands.size(); ++i) op.in.push_back(value(n.operands[i]));
     for (ValueId result : n.results) op.out.push_back(add(result));
@@ -462,7 +475,8 @@ class Lowering {
     r.has_payload = n.operands.size() == 2;
     ValueId v = n.operands[0], payload = r.has_payload ? n.operands[1] : -1;
     if (r.has_payload && !(s_.type(v) == s_.type(payload)))
-      throw Error({"program " + s_.graph.name(), "a payload " + s_.type(payload).str() + " for " + s_.type(v).str(), "a payload of the same shape", ""});
+      throw Error({"program " + s_.graph.name(), "a payload " + s_.type(payload).str() + " for " + s_.type(v).str(),
+                   "a payload of the same shape", ""});
     r.rows = s_.of(v).rows;
     r.width = s_.of(v).width();
     for (ValueId result : n.results) r.out.push_back(finish_.add(result));

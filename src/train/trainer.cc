@@ -154,6 +154,9 @@ struct Trainer::Impl {
     positions = rope_positions(options.batch, options.data.sequence);
     rope = rope_tables(options.model);
     if (options.resume) state = load_checkpoint(checkpoint_path(), checkpoint_tensors());
+    if (state.step > options.steps)
+      throw Error(
+          {"steps", std::to_string(options.steps), fmt::format("at least the {} that are done", state.step), ""});
     adamw->write_copies(pool);
     make_directory();  // last: a run that can't start leaves nothing behind
   }

@@ -1,5 +1,5 @@
-// The training loop: a Llama on a text, step by step, on any backend. Called by `coda train` and the tests. Invariant: a
-// run is a pure function of its options and data; stopping and resuming changes no loss, not even its last bit.
+// The training loop: a Llama on a text, step by step, on any backend. Called by `coda train` and the tests. Invariant:
+// a run is a pure function of its options and data; stopping and resuming changes no loss, not even its last bit.
 #pragma once
 
 #include <atomic>
@@ -20,19 +20,19 @@
 namespace coda {
 
 struct TrainOptions {
-  DataOptions data;      // its `sequence` is the model's sequence length
-  LlamaConfig model;     // vocab 0: the data's; context 0: the sequence
+  DataOptions data;   // its `sequence` is the model's sequence length
+  LlamaConfig model;  // vocab 0: the data's; context 0: the sequence
   AdamWOptions adamw;
   double learning_rate = 1e-3, learning_rate_floor = 0.1;  // the floor as a share of the peak
   std::int64_t warmup = 50;
   std::int64_t steps = 400, batch = 8;  // sequences of a step
   std::uint64_t seed = 1;
-  std::string out = "runs/llama";       // directory; made if its parent exists
-  bool resume = false;                  // go on from out/checkpoint.safetensors
+  std::string out = "runs/llama";  // directory; made if its parent exists
+  bool resume = false;             // go on from out/checkpoint.safetensors
   std::int64_t eval_every = 50, eval_batches = 8;
   std::int64_t save_every = 100;
 
-  void check() const;  // Error naming the option
+  void check() const;        // Error naming the option
   std::string json() const;  // what makes two runs the same run; kept in the checkpoint
 };
 
@@ -40,11 +40,11 @@ struct TrainOptions {
 TrainOptions train_options(const std::string& json);
 
 struct TrainReport {
-  std::int64_t steps = 0;           // done in all
+  std::int64_t steps = 0;  // done in all
   bool interrupted = false;
   double train_loss = 0, validation_loss = 0;  // last of each, nats per token
   double tokens_per_second = 0;
-  std::string checkpoint, curve;    // paths
+  std::string checkpoint, curve;  // paths
   std::vector<LossPoint> train, validation;
 };
 

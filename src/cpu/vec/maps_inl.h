@@ -20,6 +20,19 @@ CODA_SIMD Float add_f32(Float a, Float b) { return a + b; }
 CODA_SIMD Float sub_f32(Float a, Float b) { return a - b; }
 CODA_SIMD Float mul_f32(Float a, Float b) { return a * b; }
 CODA_SIMD Float div_f32(Float a, Float b) { return a / b; }
+// Two operations in one pass, each rounded on its own.
+CODA_SIMD Float add_add_f32(Float a, Float b, Float c) { return (a + b) + c; }
+CODA_SIMD Float sub_add_f32(Float a, Float b, Float c) { return (a - b) + c; }
+CODA_SIMD Float mul_add_f32(Float a, Float b, Float c) { return (a * b) + c; }
+CODA_SIMD Float add_sub_f32(Float a, Float b, Float c) { return (a + b) - c; }
+CODA_SIMD Float sub_sub_f32(Float a, Float b, Float c) { return (a - b) - c; }
+CODA_SIMD Float mul_sub_f32(Float a, Float b, Float c) { return (a * b) - c; }
+CODA_SIMD Float add_from_f32(Float a, Float b, Float c) { return c - (a + b); }
+CODA_SIMD Float sub_from_f32(Float a, Float b, Float c) { return c - (a - b); }
+CODA_SIMD Float mul_from_f32(Float a, Float b, Float c) { return c - (a * b); }
+CODA_SIMD Float add_mul_f32(Float a, Float b, Float c) { return (a + b) * c; }
+CODA_SIMD Float sub_mul_f32(Float a, Float b, Float c) { return (a - b) * c; }
+CODA_SIMD Float mul_mul_f32(Float a, Float b, Float c) { return (a * b) * c; }
 CODA_SIMD Int eq_f32(Float a, Float b) { return a == b; }
 CODA_SIMD Int ne_f32(Float a, Float b) { return a != b; }
 CODA_SIMD Int lt_f32(Float a, Float b) { return a < b; }
@@ -133,6 +146,21 @@ struct Map<function> {
 };
 
 // --- the table
+
+template <auto of_add, auto of_sub, auto of_mul>
+MapFn after(Op first) {
+  if (first == Op::kAdd) return Map<of_add>::run;
+  if (first == Op::kSub) return Map<of_sub>::run;
+  return first == Op::kMul ? Map<of_mul>::run : nullptr;
+}
+
+MapFn fused_map(Op first, Op second, bool on_right) {
+  if (second == Op::kAdd) return after<add_add_f32, sub_add_f32, mul_add_f32>(first);
+  if (second == Op::kMul) return after<add_mul_f32, sub_mul_f32, mul_mul_f32>(first);
+  if (second != Op::kSub) return nullptr;
+  return on_right ? after<add_from_f32, sub_from_f32, mul_from_f32>(first)
+                  : after<add_sub_f32, sub_sub_f32, mul_sub_f32>(first);
+}
 
 MapFn map_f32(Op op) {
   switch (op) {

@@ -13,6 +13,7 @@ namespace {
 constexpr VecOps table_for(Isa isa) {
   return {.isa = isa,
           .map = map_of,
+          .fused = fused_map,
           .cast = cast_of,
           .load_row = load_row,
           .store_row = store_row,
