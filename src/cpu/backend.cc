@@ -78,7 +78,7 @@ class CpuExecutable : public Executable {
     place_buffers(bindings);
     for (const PreparedStep& s : steps_)
       for (const IndexCheck& c : s.checks)
-        if (c.at_start) check(c);
+        if (c.at_start) check(c, 0, 0);
     for (int i = 0; i < static_cast<int>(steps_.size());) {
       const RowLoop* loop = plan_.loop_of(i);
       if (loop == nullptr) {
@@ -108,9 +108,13 @@ class CpuExecutable : public Executable {
   }
 
  private:
-  Ref resolve(const BufferRef& r, const RowLoop* loop) const {
-    std::int64_t first = r.first_col.eval(sizes_);
-    std::int64_t cols = r.cols ? r.cols->eval(sizes_) : plan_.at(r.buffer).cols.eval(sizes_) - first;
+  Ref resolve(const BufferRef& r, int step, const RowLoop* loop) const {
+    std::int64_t first = r.first_col.eval(sizes_), all = plan_.at(r.buffer).cols.eval(sizes_);
+    std::int64_t cols = r.cols ? r.cols->eval(sizes_) : all - first;
+    if (cols < 0 || first + cols > all)  // a plan compares sizes by name only
+      throw Error({fmt::format("step {}, buffer {}", step, plan_.at(r.buffer).name),
+                   fmt::format("columns {} to {}", first, first + cols), fmt::format("columns within its {}", all),
+                   ""});
     return {r.buffer, first, cols, r.chunk, loop != nullptr && plan_.is_scratch(r, *loop)};
   }
 
@@ -120,16 +124,17 @@ class CpuExecutable : public Executable {
     PreparedStep p;
     if (const auto* opaque = std::get_if<OpaqueStep>(&step.what)) {
       p.opaque = opaque;
-      for (const BufferRef& r : opaque->inputs) p.inputs.emplace_back(resolve(r, loop));
-      for (const BufferRef& r : opaque->outputs) p.outputs.emplace_back(resolve(r, loop));
+      for (const BufferRef& r : opaque->inputs) p.inputs.emplace_back(resolve(r, number, loop));
+      for (const BufferRef& r : opaque->outputs) p.outputs.emplace_back(resolve(r, number, loop));
       for (const Dim& d : opaque->sizes) p.sizes.push_back(d.eval(sizes_));
+      if (opaque->kind == OpaqueKind::kAttention || opaque->kind == OpaqueKind::kAttentionGrad)
+        check_attention(p, number);
       if (opaque->kind == OpaqueKind::kScatterSum)
-        p.checks.push_back({*p.inputs[1],
-                            plan_.at(p.inputs[1]->buffer).name,
-                            "rows of " + plan_.at(p.outputs[0]->buffer).name,
-                            plan_.at(p.outputs[0]->buffer).rows.eval(sizes_),
-                            {},
-                            is_callers(p.inputs[1]->buffer)});
+        add_check(p, {*p.inputs[1],
+                      plan_.at(p.inputs[1]->buffer).name,
+                      "rows of " + plan_.at(p.outputs[0]->buffer).name,
+                      plan_.at(p.outputs[0]->buffer).rows.eval(sizes_),
+                      {}});
       return p;
     }
     const auto& program = std::get<ProgramStep>(step.what);
@@ -137,13 +142,13 @@ class CpuExecutable : public Executable {
     const Graph& g = program.program.expanded();
     for (const Input& in : g.inputs()) {
       auto it = program.inputs.find(in.name);
-      p.inputs.push_back(it == program.inputs.end() ? std::optional<Ref>() : resolve(it->second, loop));
+      p.inputs.push_back(it == program.inputs.end() ? std::optional<Ref>() : resolve(it->second, number, loop));
       auto c = program.consts.find(in.name);
       p.consts.push_back(c == program.consts.end() ? 0 : c->second);
     }
     for (const Output& out : g.outputs()) {
       auto it = program.outputs.find(out.name);
-      p.outputs.push_back(it == program.outputs.end() ? std::optional<Ref>() : resolve(it->second, loop));
+      p.outputs.push_back(it == program.outputs.end() ? std::optional<Ref>() : resolve(it->second, number, loop));
     }
     std::set<std::int64_t> rows{0};
     if (loop != nullptr) {
@@ -159,20 +164,32 @@ class CpuExecutable : public Executable {
       const Input& in = g.inputs()[idx(rule.input)];
       Ref ref = *p.inputs[idx(rule.input)];
       std::int64_t any_rows = rows.empty() ? 0 : *rows.begin();
-      IndexCheck c{ref,
-                   fmt::format("{} (input {} of {})", plan_.at(ref.buffer).name, in.name, program.program.name()),
-                   rule.of,
-                   rule.bound.eval(step_sizes(plan_, program, sizes_, any_rows)),
-                   rule.ignore_values,
-                   is_callers(ref.buffer)};
+      IndexCheck c{ref, fmt::format("{} (input {} of {})", plan_.at(ref.buffer).name, in.name, program.program.name()),
+                   rule.of, rule.bound.eval(step_sizes(plan_, program, sizes_, any_rows)), rule.ignore_values};
       for (int k : rule.ignore_inputs) c.ignored.push_back(static_cast<std::int64_t>(p.consts[idx(k)]));
-      c.ref.chunk = false;
-      p.checks.push_back(std::move(c));
+      add_check(p, std::move(c));
     }
     return p;
   }
 
-  bool is_callers(BufferId b) const { return plan_.at(b).role == BufferRole::kInput; }
+  void add_check(PreparedStep& p, IndexCheck c) const {
+    c.at_start = plan_.at(c.ref.buffer).role == BufferRole::kInput;
+    if (c.at_start) c.ref.chunk = false;  // every chunk's rows at once
+    p.checks.push_back(std::move(c));
+  }
+
+  // Whole sequences and heads of one width.
+  void check_attention(const PreparedStep& p, int step) const {
+    std::int64_t rows = plan_.at(p.inputs[0]->buffer).rows.eval(sizes_), q = p.inputs[0]->cols, kv = p.inputs[1]->cols;
+    std::int64_t batch = p.sizes[0], heads = p.sizes[1], kv_heads = p.sizes[2];
+    bool whole_heads =
+        kv_heads > 0 && heads > 0 && heads % kv_heads == 0 && q > 0 && q % heads == 0 && q / heads * kv_heads == kv;
+    if (whole_heads && (batch > 0 ? rows % batch == 0 : rows == 0)) return;
+    throw Error({fmt::format("step {} (attention), buffer {}", step, plan_.at(p.inputs[0]->buffer).name),
+                 fmt::format("{} rows in {} sequences, {} columns in {} heads, {} in {} of k and v", rows, batch, q,
+                             heads, kv, kv_heads),
+                 "rows that divide into the sequences, columns into heads of one width", ""});
+  }
 
   void place_buffers(const Bindings& bindings) {
     views_.clear();
@@ -194,11 +211,13 @@ class CpuExecutable : public Executable {
     return r.chunk ? v.row_range(r.scratch ? 0 : row0, rows) : v;
   }
 
-  void check(const IndexCheck& c) const { cpu::check_indices(c.called, view(c.ref, 0, 0), c.of, c.bound, c.ignored); }
+  void check(const IndexCheck& c, std::int64_t row0, std::int64_t rows) const {
+    cpu::check_indices(c.called, view(c.ref, row0, rows), c.of, c.bound, c.ignored);
+  }
 
   void run_step(const PreparedStep& s, std::int64_t row0, std::int64_t rows) {
     for (const IndexCheck& c : s.checks)
-      if (!c.at_start) check(c);
+      if (!c.at_start) check(c, row0, rows);
     RunArgs args;
     for (const auto& r : s.inputs) args.inputs.push_back(r ? view(*r, row0, rows) : TensorView());
     for (const auto& r : s.outputs) args.outputs.push_back(r ? view(*r, row0, rows) : TensorView());
