@@ -1,4 +1,6 @@
 // `coda check`: the conformance table on a backend.
+#include "coda/check.h"
+
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -6,7 +8,6 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "coda/check.h"
 #include "coda/cpu.h"
 #include "coda/error.h"
 #include "commands.h"
@@ -44,19 +45,24 @@ void run(CheckArgs& args) {
   }
   bool tty = isatty(STDERR_FILENO) != 0;
   args.options.progress = [&](std::size_t done, std::size_t total, const std::string&) {
-    if (tty && (done % 25 == 0 || done == total)) fmt::print(stderr, "\r{}/{}{}", done, total, done == total ? "\n" : "");
+    if (tty && (done % 25 == 0 || done == total))
+      fmt::print(stderr, "\r{}/{}{}", done, total, done == total ? "\n" : "");
   };
   CheckReport report = run_checks(cpu_factory(), args.options);
   for (const std::string& s : report.skips) fmt::print("skipped {}\n", s);
   for (const CheckFailure& f : report.failures)
-    fmt::print("FAILED {}\n  {}\n  repeat: coda check --backend {} --seed {} --filter '{}'\n", f.name, f.reason, args.backend,
-               args.options.seed, f.name);
+    fmt::print("FAILED {}\n  {}\n  repeat: coda check --backend {} --seed {} --filter '{}'\n", f.name, f.reason,
+               args.backend, args.options.seed, f.name);
   fmt::print("{} passed, {} failed, {} skipped\n", report.passed, report.failures.size(), report.skipped);
   if (!args.json.empty()) {
     nlohmann::json failing = nlohmann::json::array();
     for (const CheckFailure& f : report.failures) failing.push_back({{"name", f.name}, {"reason", f.reason}});
-    write_json(args.json, {{"backend", args.backend}, {"seed", args.options.seed}, {"passed", report.passed},
-                           {"failed", report.failures.size()}, {"skipped", report.skipped}, {"failures", failing}});
+    write_json(args.json, {{"backend", args.backend},
+                           {"seed", args.options.seed},
+                           {"passed", report.passed},
+                           {"failed", report.failures.size()},
+                           {"skipped", report.skipped},
+                           {"failures", failing}});
   }
   if (!report.failures.empty()) throw ExitCode{1};
 }
@@ -65,7 +71,8 @@ void run(CheckArgs& args) {
 
 void add_check(CLI::App& app) {
   auto args = std::make_shared<CheckArgs>();
-  CLI::App* c = app.add_subcommand("check", "Run the conformance table: every program, dtype, layout and tile edge against the fp64 interpreter");
+  CLI::App* c = app.add_subcommand(
+      "check", "Run the conformance table: every program, dtype, layout and tile edge against the fp64 interpreter");
   c->add_option("--backend", args->backend, "Backend to check")->check(CLI::IsMember({"cpu"}))->capture_default_str();
   c->add_option("--filter", args->options.filter, "Only cases whose name contains this text");
   c->add_option("--seed", args->options.seed, "Seed of the data")->capture_default_str();

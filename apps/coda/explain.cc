@@ -53,6 +53,8 @@ void run(const ExplainArgs& args) {
     for (const Input& in : p.graph().inputs())
       if (in.is_const) consts[in.name] = 0;
     sizes = parse_sizes(args.sizes);
+    check_sizes_are_known(p.graph(), sizes);
+    sizes = solve_sizes(p.graph(), {}, sizes);
     plans.emplace_back("program", single_program_plan(p, consts));
   }
   nlohmann::json json = nlohmann::json::object();
@@ -67,17 +69,22 @@ void run(const ExplainArgs& args) {
 
 void add_explain(CLI::App& app) {
   auto args = std::make_shared<ExplainArgs>();
-  CLI::App* c = app.add_subcommand("explain", "Print each step of a plan with bytes, FLOPs and roofline time, and the same for the unfused order");
+  CLI::App* c = app.add_subcommand(
+      "explain", "Print each step of a plan with bytes, FLOPs and roofline time, and the same for the unfused order");
   c->add_option("file", args->file, "A .coda file; without one, the Llama layer's forward and backward (no attention)");
   c->add_option("--program", args->program, "Which program of the file (default: its first)");
   c->add_option("--size", args->sizes, "A size of the program, NAME=VALUE (repeatable)")->allow_extra_args(false);
   c->add_option("--machine", args->machine, "Machine of the roofline: " + machine_names())->capture_default_str();
-  c->add_option("--dtype", args->dtype, "Storage: f32, bf16, f16")->capture_default_str();
+  c->add_option("--dtype", args->dtype, "Storage")->check(CLI::IsMember({"f32", "bf16", "f16"}))->capture_default_str();
   c->add_option("--tokens", args->tokens, "Layer: tokens")->check(CLI::Range(1, 1 << 26))->capture_default_str();
-  c->add_option("--dim", args->d, "Layer: width of the residual stream")->check(CLI::Range(1, 1 << 20))->capture_default_str();
+  c->add_option("--dim", args->d, "Layer: width of the residual stream")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
   c->add_option("--ff", args->ff, "Layer: width of the MLP")->check(CLI::Range(1, 1 << 22))->capture_default_str();
   c->add_option("--heads", args->heads, "Layer: query heads")->check(CLI::Range(1, 1 << 12))->capture_default_str();
-  c->add_option("--kv-heads", args->kv_heads, "Layer: key and value heads")->check(CLI::Range(1, 1 << 12))->capture_default_str();
+  c->add_option("--kv-heads", args->kv_heads, "Layer: key and value heads")
+      ->check(CLI::Range(1, 1 << 12))
+      ->capture_default_str();
   c->add_option("--json", args->json, "Write the counts and steps to this file");
   c->callback([args] { run(*args); });
 }

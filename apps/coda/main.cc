@@ -6,9 +6,33 @@
 
 #include <cstdio>
 #include <exception>
+#include <filesystem>
+#include <new>
+#include <string>
 
 #include "coda/error.h"
 #include "commands.h"
+#include "options.h"
+
+namespace {
+
+std::string command_line(int argc, char** argv) {
+  std::string text = "coda";
+  for (int i = 1; i < argc; ++i) text += " " + coda::cli::shell_word(argv[i]);
+  return text;
+}
+
+void check_subcommand(const CLI::App& app, int argc, char** argv) {
+  if (argc < 2 || argv[1][0] == '-') return;
+  std::string names;
+  for (const CLI::App* c : app.get_subcommands([](const CLI::App*) { return true; })) {
+    if (c->get_name() == argv[1]) return;
+    names += (names.empty() ? "" : ", ") + c->get_name();
+  }
+  throw coda::Error({"subcommand", fmt::format("'{}'", argv[1]), names, "`coda --help` describes them."});
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
   spdlog::set_default_logger(spdlog::stderr_color_mt("coda"));
@@ -21,8 +45,9 @@ int main(int argc, char** argv) {
   coda::cli::add_run(app);
   coda::cli::add_explain(app);
   coda::cli::add_check(app);
-  coda::cli::add_bench(app);
+  coda::cli::add_bench(app, command_line(argc, argv));
   try {
+    check_subcommand(app, argc, argv);
     app.parse(argc, argv);
     return 0;
   } catch (const CLI::ParseError& e) {
@@ -32,6 +57,13 @@ int main(int argc, char** argv) {
     return e.code;
   } catch (const coda::Error& e) {
     fmt::print(stderr, "coda: {}\n", e.what());
+    return 2;
+  } catch (const std::bad_alloc&) {
+    fmt::print(stderr,
+               "coda: sizes: more than fits in memory; allowed: what this machine can hold. Choose smaller ones.\n");
+    return 2;
+  } catch (const std::filesystem::filesystem_error& e) {
+    fmt::print(stderr, "coda: {}: {}\n", e.path1().string(), e.code().message());
     return 2;
   } catch (const std::exception& e) {
     fmt::print(stderr, "coda: {}\n", e.what());

@@ -11,6 +11,7 @@
 #include <regex>
 #include <vector>
 
+#include "base/atomic_file.h"
 #include "coda/dtype.h"
 #include "coda/error.h"
 
@@ -36,7 +37,10 @@ struct ElementType {
 const ElementType kTypes[] = {
     {"<f4", 4, element<float>},
     {"<f8", 8, element<double>},
-    {"<f2", 2, [](const char* p) { return static_cast<double>(to_float(F16{static_cast<std::uint16_t>(element<std::uint16_t>(p))})); }},
+    {"<f2", 2,
+     [](const char* p) {
+       return static_cast<double>(to_float(F16{static_cast<std::uint16_t>(element<std::uint16_t>(p))}));
+     }},
     {"<i4", 4, element<std::int32_t>},
     {"<i8", 8, element<std::int64_t>},
     {"<u4", 4, element<std::uint32_t>},
@@ -55,18 +59,21 @@ Array read_npy(const std::string& path) {
   std::vector<char> bytes((std::istreambuf_iterator<char>(in)), {});
   if (bytes.size() < 12 || std::memcmp(bytes.data(), "\x93NUMPY", 6) != 0) bad(path, "no .npy file", "a .npy file");
   bool wide = bytes[6] >= 2;
-  std::size_t length = wide ? static_cast<std::size_t>(element<std::uint32_t>(&bytes[8])) : static_cast<std::size_t>(element<std::uint16_t>(&bytes[8]));
+  std::size_t length = wide ? static_cast<std::size_t>(element<std::uint32_t>(&bytes[8]))
+                            : static_cast<std::size_t>(element<std::uint16_t>(&bytes[8]));
   std::size_t start = (wide ? 12 : 10) + length;
   if (start > bytes.size()) bad(path, "a truncated header", "a whole .npy file");
   std::string header(bytes.begin() + (wide ? 12 : 10), bytes.begin() + static_cast<long>(start));
   std::smatch m;
-  if (!std::regex_search(header, m, std::regex("'descr': *'([^']*)'"))) bad(path, "a header without a plain element type", "a plain array");
+  if (!std::regex_search(header, m, std::regex("'descr': *'([^']*)'")))
+    bad(path, "a header without a plain element type", "a plain array");
   const ElementType* type = nullptr;
   for (const ElementType& t : kTypes)
     if (m[1] == t.code) type = &t;
   if (type == nullptr) bad(path, "elements of type " + m[1].str(), "float16/32/64 and integers, little endian");
   if (std::regex_search(header, std::regex("'fortran_order': *True"))) bad(path, "a Fortran-ordered array", "C order");
-  if (!std::regex_search(header, m, std::regex("'shape': *\\(([0-9, ]*)\\)"))) bad(path, "a header without a shape", "an array");
+  if (!std::regex_search(header, m, std::regex("'shape': *\\(([0-9, ]*)\\)")))
+    bad(path, "a header without a shape", "an array");
   std::vector<std::int64_t> shape;
   std::string text = m[1];
   const std::regex number("[0-9]+");
@@ -77,35 +84,35 @@ Array read_npy(const std::string& path) {
   if (shape.size() > 3) bad(path, fmt::format("{} dimensions", shape.size()), "1 to 3");
   std::int64_t count = 1;
   for (std::int64_t d : shape) {
-    if (d != 0 && count > static_cast<std::int64_t>(bytes.size()) / d + 1) bad(path, "a shape larger than the file", "a whole .npy file");
+    if (d != 0 && count > static_cast<std::int64_t>(bytes.size()) / d + 1)
+      bad(path, "a shape larger than the file", "a whole .npy file");
     count *= d;
   }
   if (bytes.size() - start != static_cast<std::size_t>(count) * type->size)
-    bad(path, fmt::format("{} bytes of elements for shape ({})", bytes.size() - start, text), fmt::format("{}", static_cast<std::size_t>(count) * type->size));
+    bad(path, fmt::format("{} bytes of elements for shape ({})", bytes.size() - start, text),
+        fmt::format("{}", static_cast<std::size_t>(count) * type->size));
   Array a(shape.size() < 2 ? 1 : shape[0], shape.size() == 3 ? shape[1] : 1, shape.empty() ? 1 : shape.back());
-  for (std::int64_t i = 0; i < count; ++i) a.data[static_cast<std::size_t>(i)] = type->read(&bytes[start + static_cast<std::size_t>(i) * type->size]);
+  for (std::int64_t i = 0; i < count; ++i)
+    a.data[static_cast<std::size_t>(i)] = type->read(&bytes[start + static_cast<std::size_t>(i) * type->size]);
   return a;
 }
 
 void write_npy(const std::string& path, const Array& a, bool integers) {
-  std::string header = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}, {}), }}", integers ? "<i4" : "<f4", a.rows, a.width());
+  std::string header = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}, {}), }}",
+                                   integers ? "<i4" : "<f4", a.rows, a.width());
   header.resize((10 + header.size() + 1 + 63) / 64 * 64 - 11, ' ');
   header += '\n';
-  std::string temporary = path + ".tmp";
-  {
-    std::ofstream out(temporary, std::ios::binary);
-    std::uint16_t length = static_cast<std::uint16_t>(header.size());
-    out.write("\x93NUMPY\x01\x00", 8);
-    out.write(reinterpret_cast<const char*>(&length), 2);
-    out << header;
-    for (double x : a.data) {
-      float f = static_cast<float>(x);
-      std::int32_t i = integers ? static_cast<std::int32_t>(x) : 0;
-      out.write(integers ? reinterpret_cast<const char*>(&i) : reinterpret_cast<const char*>(&f), 4);
-    }
-    if (!out) throw Error({path, std::strerror(errno), "a writable path", ""});
+  std::string bytes("\x93NUMPY\x01\x00", 8);
+  std::uint16_t length = static_cast<std::uint16_t>(header.size());
+  bytes.append(reinterpret_cast<const char*>(&length), 2).append(header);
+  for (double x : a.data) {
+    float f = static_cast<float>(x);
+    std::int32_t i = integers ? static_cast<std::int32_t>(x) : 0;
+    bytes.append(integers ? reinterpret_cast<const char*>(&i) : reinterpret_cast<const char*>(&f), 4);
   }
-  std::filesystem::rename(temporary, path);
+  AtomicFile file(path);
+  file.write(bytes);
+  file.commit();
 }
 
 }  // namespace coda::cli

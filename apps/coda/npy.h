@@ -1,4 +1,5 @@
-// NumPy's .npy files, for `coda run`: one array of 1 to 3 dimensions in, any float or integer type; float32 or int32 out.
+// NumPy's .npy files, for `coda run`: one array of 1 to 3 dimensions in, any float or integer type; float32 or int32
+// out.
 #pragma once
 
 #include <string>
@@ -9,7 +10,7 @@ namespace coda::cli {
 
 // Error for anything that is no readable .npy array: what was found, what is allowed.
 Array read_npy(const std::string& path);
-// [rows, cols] (groups flattened). `integers`: int32, else float32. Written to a temporary name, then renamed.
+// [rows, cols] (groups flattened). `integers`: int32, else float32. The file is whole or not there.
 void write_npy(const std::string& path, const Array& a, bool integers);
 
 }  // namespace coda::cli

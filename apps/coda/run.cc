@@ -14,9 +14,9 @@
 #include "coda/interpret.h"
 #include "coda/text.h"
 #include "commands.h"
+#include "ir/index_rules.h"
 #include "npy.h"
 #include "options.h"
-#include "ir/index_rules.h"
 
 namespace coda::cli {
 namespace {
@@ -36,11 +36,16 @@ Graph choose(const RunArgs& args) {
     if (g.name() == args.program) return g;
     names += (names.empty() ? "" : ", ") + g.name();
   }
-  throw Error({"--program", args.program.empty() ? fmt::format("not given for a file of {} programs", graphs.size()) : "'" + args.program + "'", names, ""});
+  throw Error({"--program",
+               args.program.empty() ? fmt::format("not given for a file of {} programs", graphs.size())
+                                    : "'" + args.program + "'",
+               names, ""});
 }
 
-// One number for every input that the user gave none for: normal floats (statistics named r: positive), indices in range.
-Array random_values(const Graph& g, int number, const Type& t, const Sizes& sizes, std::uint64_t seed, const std::vector<IndexRule>& rules) {
+// One number for every input that the user gave none for: normal floats (statistics named r: positive), indices in
+// range.
+Array random_values(const Graph& g, int number, const Type& t, const Sizes& sizes, std::uint64_t seed,
+                    const std::vector<IndexRule>& rules) {
   const Input& in = g.inputs()[static_cast<std::size_t>(number)];
   std::mt19937_64 random(seed * 1000003u + static_cast<std::uint64_t>(number));
   Array a(t.rows.eval(sizes), t.groups.eval(sizes), t.cols.eval(sizes));
@@ -59,19 +64,41 @@ Array random_values(const Graph& g, int number, const Type& t, const Sizes& size
 
 Array fit(const std::string& name, Array a, const Type& t, const Sizes& sizes) {
   std::int64_t rows = t.rows.eval(sizes), groups = t.groups.eval(sizes), cols = t.cols.eval(sizes);
-  if (a.rows == 1 && a.width() == rows && groups * cols == 1) a.rows = rows, a.groups = a.cols = 1;  // a 1-D vector per row
+  if (a.rows == 1 && a.width() == rows && groups * cols == 1)
+    a.rows = rows, a.groups = a.cols = 1;  // a 1-D vector per row
   if (a.rows != rows || a.width() != groups * cols)
-    throw Error({"--input " + name, fmt::format("an array [{},{}]", a.rows, a.width()), fmt::format("[{},{}]", rows, groups * cols), ""});
+    throw Error({"--input " + name, fmt::format("an array [{},{}]", a.rows, a.width()),
+                 fmt::format("[{},{}]", rows, groups * cols), ""});
   a.groups = groups;
   a.cols = cols;
   return a;
+}
+
+// An input as it is stored. Error for integers that are none.
+void round_input(const Input& in, Array& a) {
+  for (double& x : a.data) {
+    if (in.dtype == DType::kI32 && !(x == std::floor(x) && std::fabs(x) <= 2147483647.0))
+      throw Error({"--input " + in.name, fmt::format("{}", x), "whole numbers of 32 bits", ""});
+    x = round_to(in.dtype, x);
+  }
+}
+
+// What --input may name: inputs, and outputs that are added to.
+std::string input_names(const Graph& g) {
+  std::string names;
+  for (const Input& in : g.inputs())
+    if (!in.is_const) names += (names.empty() ? "" : ", ") + in.name;
+  for (const Output& o : g.outputs())
+    if (o.accumulate) names += (names.empty() ? "" : ", ") + o.name;
+  return names;
 }
 
 void print_array(const std::string& name, const std::string& what, const Array& a) {
   double sum = 0, low = INFINITY, high = -INFINITY;
   for (double x : a.data) sum += x, low = std::min(low, x), high = std::max(high, x);
   fmt::print("{}: {}", name, what);
-  if (!a.data.empty()) fmt::print("  mean {:.6g}, min {:.6g}, max {:.6g}", sum / static_cast<double>(a.data.size()), low, high);
+  if (!a.data.empty())
+    fmt::print("  mean {:.6g}, min {:.6g}, max {:.6g}", sum / static_cast<double>(a.data.size()), low, high);
   fmt::print("\n");
   constexpr std::int64_t kShown = 6;
   for (std::int64_t r = 0; r < std::min(a.rows, kShown); ++r) {
@@ -95,14 +122,16 @@ Memory memory_of(DType dtype, const Array& a) {
     if (dtype == DType::kI32)
       reinterpret_cast<std::int32_t*>(m.bytes.data())[i] = static_cast<std::int32_t>(a.data[i]);
     else
-      store_element(m.bytes.data(), static_cast<std::int64_t>(i), dtype, static_cast<float>(round_to(dtype, a.data[i])));
+      store_element(m.bytes.data(), static_cast<std::int64_t>(i), dtype,
+                    static_cast<float>(round_to(dtype, a.data[i])));
   }
   return m;
 }
 
 Arrays run_on_cpu(const Graph& g, const Arrays& values, const Sizes& sizes, int threads) {
   if (!g.is_program())
-    throw Error({g.name(), "a graph", "a program for --backend cpu", "Use --backend interpreter, or write it as programs."});
+    throw Error(
+        {g.name(), "a graph", "a program for --backend cpu", "Use --backend interpreter, or write it as programs."});
   Program p(g);
   std::map<std::string, double> consts;
   std::map<std::string, Memory> memory;
@@ -130,8 +159,9 @@ Arrays run_on_cpu(const Graph& g, const Arrays& values, const Sizes& sizes, int 
     const TensorView& v = bindings.at(o.name);
     Array a(v.rows, 1, v.cols);
     for (std::size_t i = 0; i < a.data.size(); ++i)
-      a.data[i] = o.dtype == DType::kI32 ? static_cast<const std::int32_t*>(v.data)[i]
-                                         : static_cast<double>(load_element(v.data, static_cast<std::int64_t>(i), o.dtype));
+      a.data[i] = o.dtype == DType::kI32
+                      ? static_cast<const std::int32_t*>(v.data)[i]
+                      : static_cast<double>(load_element(v.data, static_cast<std::int64_t>(i), o.dtype));
     out[o.name] = std::move(a);
   }
   return out;
@@ -147,13 +177,21 @@ void run(const RunArgs& args) {
   std::vector<std::pair<std::string, Shape>> shapes;
   for (const auto& [name, path] : parse_names("--input", args.inputs)) {
     const Input* in = g.find_input(name);
-    if (in == nullptr && g.find_output(name) == nullptr) throw Error({"--input " + name, "no such input of " + g.name(), "its inputs", ""});
+    const Output* out = g.find_output(name);
+    if (in == nullptr && (out == nullptr || !out->accumulate))
+      throw Error({"--input " + name, "no such input of " + g.name(), input_names(g), ""});
+    if (in != nullptr && in->is_const)
+      throw Error(
+          {"--input " + name, "a launch constant", input_names(g), fmt::format("Give it as --const {}=VALUE.", name)});
     given[name] = read_npy(path);
     const Array& a = given[name];
-    if (in != nullptr && !in->is_const)
-      shapes.push_back({name, in->dims.back().is_one() && a.rows == 1 ? Shape{a.width(), 1, 1} : Shape{a.rows, a.groups, a.cols}});
+    if (in != nullptr)
+      shapes.push_back(
+          {name, in->dims.back().is_one() && a.rows == 1 ? Shape{a.width(), 1, 1} : Shape{a.rows, a.groups, a.cols}});
   }
-  Sizes sizes = solve_sizes(g, shapes, parse_sizes(args.sizes));
+  Sizes wanted = parse_sizes(args.sizes);
+  check_sizes_are_known(g, wanted);
+  Sizes sizes = solve_sizes(g, shapes, wanted);
   std::map<std::string, double> consts = parse_numbers("--const", args.consts);
   std::vector<IndexRule> rules = index_rules(expand_composites(g));
   for (const auto& [name, x] : consts)
@@ -167,23 +205,26 @@ void run(const RunArgs& args) {
       given[in.name] = Array(1, 1, 1, round_to(in.dtype, consts.count(in.name) ? consts.at(in.name) : otherwise));
     } else if (given.count(in.name)) {
       given[in.name] = fit(in.name, given[in.name], t, sizes);
-      for (double& x : given[in.name].data) x = round_to(in.dtype, x);
+      round_input(in, given[in.name]);
     } else {
       given[in.name] = random_values(g, static_cast<int>(i), t, sizes, args.seed, rules);
     }
   }
   for (const Output& o : g.outputs()) {
     const Type& t = g.value(o.value).type;
-    if (o.accumulate && !given.count(o.name)) given[o.name] = Array(t.rows.eval(sizes), t.groups.eval(sizes), t.cols.eval(sizes));
+    if (o.accumulate && !given.count(o.name))
+      given[o.name] = Array(t.rows.eval(sizes), t.groups.eval(sizes), t.cols.eval(sizes));
     if (o.accumulate) given[o.name] = fit(o.name, given[o.name], t, sizes);
   }
   Arrays out = args.backend == "cpu" ? run_on_cpu(g, given, sizes, args.threads)
                                      : interpret(g, given, sizes, {Rounding::kStores, DType::kBF16});
-  nlohmann::json json = {{"program", g.name()}, {"backend", args.backend}, {"sizes", sizes}, {"outputs", nlohmann::json::object()}};
+  nlohmann::json json = {
+      {"program", g.name()}, {"backend", args.backend}, {"sizes", sizes}, {"outputs", nlohmann::json::object()}};
   for (const Output& o : g.outputs()) {
     const Array& a = out.at(o.name);
     print_array(o.name, fmt::format("{} [{},{}]", name(o.dtype), a.rows, a.width()), a);
-    if (!args.save.empty()) write_npy((std::filesystem::path(args.save) / (o.name + ".npy")).string(), a, o.dtype == DType::kI32);
+    if (!args.save.empty())
+      write_npy((std::filesystem::path(args.save) / (o.name + ".npy")).string(), a, o.dtype == DType::kI32);
     nlohmann::json shape = {a.rows, a.width()};
     json["outputs"][o.name] = {{"dtype", name(o.dtype)}, {"shape", shape}, {"values", a.data}};
   }
@@ -194,14 +235,22 @@ void run(const RunArgs& args) {
 
 void add_run(CLI::App& app) {
   auto args = std::make_shared<RunArgs>();
-  CLI::App* c = app.add_subcommand("run", "Run one program of a .coda file on random or .npy inputs and print its outputs");
+  CLI::App* c =
+      app.add_subcommand("run", "Run one program of a .coda file on random or .npy inputs and print its outputs");
   c->add_option("file", args->file, "A .coda file, e.g. programs/rmsnorm_swiglu.coda")->required();
   c->add_option("--program", args->program, "Which program, if the file holds several");
-  c->add_option("--size", args->sizes, "A size, NAME=VALUE (repeatable); sizes that .npy inputs fix need not be given")->allow_extra_args(false);
-  c->add_option("--input", args->inputs, "An input from a file, NAME=FILE.npy (repeatable); others are random")->allow_extra_args(false);
-  c->add_option("--const", args->consts, "A launch constant, NAME=VALUE (repeatable); default eps=1e-5, ignore_index -100, else 1")->allow_extra_args(false);
-  c->add_option("--dtype", args->dtype, "Store bf16 tensors as this instead: f32, bf16, f16");
-  c->add_option("--backend", args->backend, "cpu, or the fp64 interpreter")->check(CLI::IsMember({"cpu", "interpreter"}))->capture_default_str();
+  c->add_option("--size", args->sizes, "A size, NAME=VALUE (repeatable); sizes that .npy inputs fix need not be given")
+      ->allow_extra_args(false);
+  c->add_option("--input", args->inputs, "An input from a file, NAME=FILE.npy (repeatable); others are random")
+      ->allow_extra_args(false);
+  c->add_option("--const", args->consts,
+                "A launch constant, NAME=VALUE (repeatable); default eps=1e-5, ignore_index -100, else 1")
+      ->allow_extra_args(false);
+  c->add_option("--dtype", args->dtype, "Store bf16 tensors as this instead")
+      ->check(CLI::IsMember({"f32", "bf16", "f16"}));
+  c->add_option("--backend", args->backend, "cpu, or the fp64 interpreter")
+      ->check(CLI::IsMember({"cpu", "interpreter"}))
+      ->capture_default_str();
   c->add_option("--threads", args->threads, "Threads (0: all cores)")->capture_default_str();
   c->add_option("--seed", args->seed, "Seed of random inputs")->capture_default_str();
   c->add_option("--save", args->save, "Save each output as NAME.npy in this directory");
