@@ -284,7 +284,9 @@ struct Trainer::Impl {
   }
 
   void save() {
-    state.config = options.json();
+    nlohmann::json config = nlohmann::json::parse(options.json());
+    config["configuration"] = training->configuration();  // which kernels and tiles: what the bits depend on
+    state.config = config.dump();
     save_checkpoint(checkpoint_path(), checkpoint_tensors(), state);
     bool bytes = !options.data.path.ends_with(".bin");
     write_curve(curve_path(), {fmt::format("Llama, {} layers of {}, {}", options.model.layers, options.model.dim,
