@@ -157,6 +157,11 @@ void ProgramKernel::plan_strip(int number, Group& group) {
     bool along_m = reduction.axis == Axis::kM;
     plan.shares.emplace_back(reduction, along_m ? strip.values[idx(r.value)].width() : strip.rows,
                              along_m ? group.row_tiles : plan.col_tiles, r.first_col);
+    PartialShare& share = plan.shares.back();
+    const CodeValue& value = codes_[idx(number)].values[idx(r.value)];
+    for (std::int64_t t = 0; t < share.tiles(); ++t)
+      share.set_count(t, along_m ? std::min(group.tile_rows, group.rows - t * group.tile_rows)
+                                 : value.columns(std::min(plan.tile_units, strip.units - t * plan.tile_units)));
   }
 }
 

@@ -20,6 +20,7 @@ class PartialShare {
   // `lines`: rows (axis n, mn) or the share's columns (axis m); `tiles`: column tiles or row tiles.
   PartialShare(const Reduction& r, std::int64_t lines, std::int64_t tiles, std::int64_t first_col);
   float* part(std::int64_t tile, int which) { return data_.data() + (tile * parts_ + which) * lines_; }
+  // Once, before tiles run: several tiles may share a part.
   void set_count(std::int64_t tile, std::int64_t count) { counts_[static_cast<std::size_t>(tile)] = count; }
   void poison();  // NaN everywhere: a part that no tile wrote must show
 

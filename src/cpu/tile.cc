@@ -102,7 +102,7 @@ void TileMachine::run(const TileExtent& t, const std::vector<PartialShare*>& sha
   tile_ = t;
   run_level(Level::kCols, 0, 1);
   run_level(Level::kRows, t.row0, t.rows);
-  begin_reductions(shares);
+  begin_reductions();
   for (std::int64_t r0 = 0; r0 < t.rows; r0 += block_rows_) {
     std::int64_t rows = std::min(block_rows_, t.rows - r0);
     place_block(r0);
@@ -280,13 +280,10 @@ void TileMachine::store_block(std::int64_t r0, std::int64_t rows) {
   }
 }
 
-void TileMachine::begin_reductions(const std::vector<PartialShare*>& shares) {
-  for (std::size_t k = 0; k < shares.size(); ++k) {
+void TileMachine::begin_reductions() {
+  for (std::size_t k = 0; k < code_.reduces.size(); ++k) {
     const Reduction& r = reductions_[idx(code_.reduces[k].reduction)];
-    bool along_m = r.axis == Axis::kM;
-    shares[k]->set_count(along_m ? tile_.row_tile : tile_.col_tile,
-                         along_m ? tile_.rows : columns(code_.reduces[k].value));
-    if (!along_m) continue;
+    if (r.axis != Axis::kM) continue;
     std::vector<float>& parts = column_parts_[k];
     std::fill(parts.begin(), parts.end(), 0.0f);
     bool from_minus_inf = r.op == Op::kReduceMax || r.op == Op::kArgmax || r.op == Op::kLogsumexp;

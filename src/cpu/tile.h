@@ -65,7 +65,7 @@ class TileMachine {
   std::int64_t columns(int v) const { return value(v).columns(tile_.units); }
   void place_block(std::int64_t r0);
   void store_block(std::int64_t r0, std::int64_t rows);
-  void begin_reductions(const std::vector<PartialShare*>& shares);
+  void begin_reductions();
   void reduce_block(std::int64_t r0, std::int64_t rows, const std::vector<PartialShare*>& shares);
   void end_reductions(const std::vector<PartialShare*>& shares);
 
