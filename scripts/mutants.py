@@ -128,3 +128,152 @@ fault("norm weights' gradients are overwritten", "src/model/llama_plan.cc", '{{"
 fault("the next layer's norm is this layer's", "src/model/llama_plan.cc", 'fmt::format("layer{}.norm1", l + 1)',
       'fmt::format("layer{}.norm1", l)', "llama_plan_test")
 fault("rotary tables of the wrong base", "src/model/llama.cc", "std::pow(c.rope_base, -2.0", "std::pow(c.rope_base, -1.0", "llama_plan_test")
+
+# --- src/plan/lower.cc: programs to strips
+fault("a piece's operands are loaded from the tensor's first column", "src/plan/lower.cc", "op.first_col = first;",
+      "op.first_col = 0;", "lower_test")
+fault("a piece's product begins at the weight's first row", "src/plan/lower.cc",
+      "lane.first_col = cuts_.begin(acc.value, piece);", "lane.first_col = 0;", "lower_test")
+fault("a piece is stored at the output's first column", "src/plan/lower.cc",
+      "b.value(o.value, piece), cuts_.begin(o.value, piece)", "b.value(o.value, piece), 0", "lower_test")
+fault("only the first term along K is multiplied", "src/plan/lower.cc", "lane.terms.push_back(term);",
+      "if (lane.terms.empty()) lane.terms.push_back(term);", "cpu_backend_test")
+fault("a strip's share of a reduction begins at column 0", "src/plan/lower.cc", "-1, cuts_.begin(v, piece)}", "-1, 0}",
+      "lower_test")
+fault("a group may be cut", "src/plan/lower.cc", "bool inside_group = ", "bool inside_group = false && ", "lower_test")
+fault("one number of all columns may be made of a tile's", "src/plan/lower.cc",
+      "if (s_.tile(v) && !s_.has_columns(v)) refuse_one_column(s_, v);", "", "lower_test")
+fault("units forget that groups stay whole", "src/plan/lower.cc", "? v.groups : v.cols)", "? v.width() : v.cols)",
+      "lower_test")
+
+# --- src/cpu: instructions of the epilogue
+fault("what is reduced shares its buffer with what comes later", "src/cpu/compile.cc",
+      "last[idx(r.value)] = position;", "", "lower_test")
+fault("parts of a head are all its first columns", "src/cpu/compile.cc", "i.src_first = first;", "i.src_first = 0;",
+      "cpu_cases_test")
+fault("parts of a head are all joined at its first column", "src/cpu/compile.cc", "i.dst_first = first;",
+      "i.dst_first = 0;", "cpu_cases_test")
+fault("a - (b + c) is (b + c) - a", "src/cpu/compile.cc", "second.op.op, side == 1)", "second.op.op, side == 0)",
+      "lower_test")
+fault("a value that two read is made by only one of them", "src/cpu/compile.cc", "uses[idx(operand)] != 1", "false",
+      "lower_test")
+
+# --- src/cpu: the tile machine
+fault("every block of a tile loads the tile's first rows", "src/cpu/tile.cc", "i.level == Level::kBlock ? row0 + r : 0",
+      "i.level == Level::kBlock ? tile_.row0 + r : 0", "cpu_backend_test")
+fault("per-row operands restart in every block", "src/cpu/tile.cc", "{place.base + place.pitch * 4, 1, 0}",
+      "{place.base, 1, 0}", "cpu_backend_test")
+fault("column vectors are those of the first tile", "src/cpu/tile.cc",
+      "std::int64_t n = columns(out), col = i.op.first_col + tile_.unit0 * value(out).unit_width;",
+      "std::int64_t n = columns(out), col = i.op.first_col;", "cpu_backend_test")
+fault("col() counts from the tile's first column", "src/cpu/tile.cc",
+      "std::int64_t first = i.op.first_col + tile_.unit0", "std::int64_t first = i.op.first_col + 0 * tile_.unit0",
+      "cpu_plan_test")
+fault("row() counts from the block's first row", "src/cpu/tile.cc", "static_cast<std::int32_t>(row0 + r);",
+      "static_cast<std::int32_t>(r);", "lower_test")
+fault("every row has the same random numbers", "src/cpu/tile.cc", "std::int64_t first = row0 * i.op.row_width +",
+      "std::int64_t first = 0 * row0 +", "lower_test")
+fault("+= of a tile replaces", "src/cpu/tile.cc",
+      "bool accumulate = graph_.outputs()[idx(s.output)].accumulate;", "bool accumulate = false;", "cpu_backend_test")
+fault("every block is stored over the tile's first rows", "src/cpu/tile.cc", "tile_.row0 + r0 + r, col, n,",
+      "tile_.row0 + r, col, n,", "cpu_backend_test")
+fault("column sums go on from the tile before", "src/cpu/tile.cc", "std::fill(parts.begin(), parts.end(), 0.0f);", "",
+      "cpu_backend_test")
+fault("column partials all go to the first row tile", "src/cpu/tile.cc", "part(tile_.row_tile, p) + col",
+      "part(0, p) + col", "cpu_backend_test")
+fault("column partials all go to the first columns", "src/cpu/tile.cc", "part(tile_.row_tile, p) + col",
+      "part(tile_.row_tile, p)", "cpu_backend_test")
+fault("a block's row partials go to the tile's first rows", "src/cpu/tile.cc", "p) + tile_.row0 + r0;",
+      "p) + tile_.row0;", "cpu_backend_test")
+fault("argmax counts from the tile's first column", "src/cpu/tile.cc",
+      "index()[row] += static_cast<std::int32_t>(first_col);", "index()[row] += 0;", "cpu_backend_test")
+fault("a payload that is the same in every row is read as rows", "src/cpu/tile.cc", "payload.row_step,", "pitch_,",
+      "lower_test")
+fault("moments forget the rows of the blocks before", "src/cpu/tile.cc", "ops_.moments_m(b, r0,", "ops_.moments_m(b, 0,",
+      "lower_test")
+
+# --- src/cpu: tiles, panels, threads
+fault("the last column tile is dropped", "src/cpu/kernel.cc", "plan.col_tiles = ceil_div(strip.units, plan.tile_units);",
+      "plan.col_tiles = std::max<std::int64_t>(strip.units / plan.tile_units, 1);", "cpu_cases_test")
+fault("the last row tile is dropped", "src/cpu/kernel.cc", "g.row_tiles = ceil_div(g.rows, g.tile_rows);",
+      "g.row_tiles = g.rows / g.tile_rows;", "cpu_backend_test")
+fault("a tile is skipped where chunks of columns meet", "src/cpu/kernel.cc", "c < (chunk + 1) * tiles / chunks; ++c",
+      "c < (chunk + 1) * tiles / chunks - (chunk + 1 < chunks ? 1 : 0); ++c", "cpu_backend_test")
+fault("the rows of A are packed for the first tile only", "src/cpu/kernel.cc", "if (!g.a.empty()) pack_a(",
+      "if (!g.a.empty() && row_tile == 0) pack_a(", "cpu_backend_test")
+fault("a term along K replaces the terms before", "src/cpu/kernel.cc", "started = true;", "started = false;",
+      "cpu_backend_test")
+fault("column tiles share the panels of the first", "src/cpu/kernel.cc", "q.first == p.first &&", "", "cpu_backend_test")
+fault("without any K the tile keeps what it held", "src/cpu/kernel.cc", "if (!started)", "if (false)", "cpu_backend_test")
+fault("mixed operands are read in the kernel's dtype", "src/cpu/kernel.cc", "bool mixed = dtypes.size() > 1;",
+      "bool mixed = false;", "cpu_backend_test")
+fault("a reduction misses the strips after the first", "src/cpu/kernel.cc",
+      "reduction == static_cast<int>(r)) shares.push_back", "reduction == static_cast<int>(r) && shares.empty()) shares.push_back",
+      "cpu_backend_test")
+
+# --- src/cpu: merging and finish
+fault("a sum takes the partials of the first tile alone", "src/cpu/partials.cc", "tile < s->tiles()", "tile < 1",
+      "cpu_backend_test")
+fault("sums of exponentials are merged without their maxima", "src/cpu/partials.cc", "to.b = to.b * x + from.b * y;",
+      "to.b = to.b + from.b;", "lower_test")
+fault("payloads are merged without their maxima", "src/cpu/partials.cc", "to.c = to.c * x + from.c * y;",
+      "to.c = to.c + from.c;", "lower_test")
+fault("variances are merged without the means' distance", "src/cpu/partials.cc", "+ delta * delta * (n_a * n_b / n);",
+      ";", "lower_test")
+fault("means are merged with the other's weight", "src/cpu/partials.cc", "to.a += delta * (n_b / n);",
+      "to.a += delta * (n_a / n);", "lower_test")
+fault("of equal maxima in two tiles the later wins", "src/cpu/partials.cc", "value == best && index < best_index",
+      "value == best && index > best_index", "cpu_backend_test")
+fault("a maximum loses the NaN of a later tile", "src/cpu/partials.cc", "if (std::isnan(from.a) || from.a > to.a)",
+      "if (from.a > to.a)", "cpu_backend_test")
+fault("+= of a finish replaces", "src/cpu/finish.cc", "bool accumulate = graph_.outputs()[idx(s.output)].accumulate;",
+      "bool accumulate = false;", "cpu_backend_test")
+fault("a finish broadcasts no single number", "src/cpu/finish.cc", "size(i.in[k]) == 1 && n != 1 ? 0 : 1", "1",
+      "cpu_cases_test")
+
+# --- src/cpu: vectors
+fault("the tail of a row's maximum is not masked", "src/cpu/vec/reduce_inl.h",
+      "maximum(partial[which.value], filled(load<Float>(x + j, extent), extent, -kInf))",
+      "maximum(partial[which.value], load<Float>(x + j, extent))", "cpu_cases_test")
+fault("the tail of a row's deviations is not masked", "src/cpu/vec/reduce_inl.h",
+      "filled(load<Float>(x + j, extent) - first, extent, 0.0f)", "load<Float>(x + j, extent) - first", "cpu_vec_reduce_test")
+fault("column maxima forget the blocks before", "src/cpu/vec/columns_inl.h",
+      "max_of_rows(b, j, load<Float>(acc + j, extent), extent)", "max_of_rows(b, j, splat(-kInf), extent)", "lower_test")
+
+# --- src/cpu: what is refused, plans
+fault("outputs may overlap anything", "src/cpu/checks.cc", "views_overlap(*out.view, *other.view)", "false",
+      "cpu_input_test")
+fault("a tensor of another dtype is accepted", "src/cpu/checks.cc", "if (v.dtype != b.dtype)", "if (false)",
+      "cpu_input_test")
+fault("a tensor of another shape is accepted", "src/cpu/checks.cc", "if (v.rows != rows || v.cols != cols)",
+      "if (v.rows != rows && v.cols != cols)", "cpu_input_test")
+fault("indices of the caller are not checked", "src/cpu/backend.cc", "if (c.at_start) check(c, 0, 0);", "",
+      "cpu_input_test")
+fault("the ignored target is refused", "src/cpu/backend.cc", "for (int k : rule.ignore_inputs)",
+      "for (int k : std::vector<int>{})", "cpu_input_test")
+fault("indices are checked in the first chunk's rows only", "src/cpu/backend.cc",
+      "if (c.at_start) c.ref.chunk = false;", "", "cpu_plan_test")
+fault("indices of a loop are checked beyond the chunk", "src/cpu/backend.cc",
+      "if (c.at_start) c.ref.chunk = false;", "c.ref.chunk = false;", "cpu_plan_test")
+fault("the last, shorter chunk is not run", "src/cpu/backend.cc", "for (std::int64_t r = 0; r < rows; r += loop->chunk)",
+      "for (std::int64_t r = 0; r + loop->chunk <= rows; r += loop->chunk)", "cpu_plan_test")
+fault("columns beyond a buffer are accepted", "src/cpu/backend.cc", "if (cols < 0 || first + cols > all)", "if (cols < 0)",
+      "cpu_plan_test")
+fault("rows of part of a sequence are accepted", "src/cpu/backend.cc", "rows % batch == 0", "true", "cpu_plan_test")
+fault("scatter_sum adds every piece of columns to the first", "src/cpu/opaque.cc", "first = piece * kColumns,",
+      "first = 0 * piece,", "cpu_plan_test")
+
+# --- src/check: the conformance table judges
+fault("small integers need not be exact", "src/check/judge.cc", "if (ref.whole.at(o.name) || o.dtype == DType::kI32)",
+      "if (o.dtype == DType::kI32)", "check_test")
+fault("the mean error is not judged", "src/check/judge.cc", "if (sum / n > ", "if (false && sum / n > ", "check_test")
+fault("bytes around a tensor are not looked at", "src/check/data.cc", "if (memory_[e * size + b] != guard_) return false;",
+      "", "check_test")
+fault("runs are not compared with each other", "src/check/run.cc", "if (!same_bits(first, again, where))",
+      "if (false)", "check_test")
+fault("numbers of threads are not compared", "src/check/run.cc", "else if (!same_bits(first, out, where))",
+      "else if (false)", "check_test")
+fault("a NaN may spread", "src/check/run.cc", "if (!nan_right && std::isnan(x.data[i])) ok = false;", "ok = true;",
+      "check_test")
+fault("inputs may be written", "src/check/run.cc", "if (std::string stray = rig.stray_writes(values); !stray.empty())",
+      "if (std::string stray = rig.stray_writes(values); false)", "check_test")
