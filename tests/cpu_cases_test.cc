@@ -46,7 +46,9 @@ Arrays run(const std::string& name, const Arrays& inputs, DType storage = DType:
   const Program& p = library_program(name, storage);
   Arrays out = cpu_run::run(p, inputs, given);
   Arrays small = cpu_run::run(p, inputs, given, cpu_run::small_tiles(2, 4, 2));
-  for (const auto& [output, a] : out) {
+  for (const auto& entry : out) {  // no structured binding: clang 14 can't capture it
+    const std::string& output = entry.first;
+    const Array& a = entry.second;
     CAPTURE(output);
     // Sums in another order.
     CHECK(programs::difference(small.at(output), a, 1e-6) == "");
@@ -70,7 +72,9 @@ void check_rows(const Array& a, const std::vector<double>& expected, double tole
   for (std::int64_t i = 0; i < a.rows; ++i) check_row(a, i, expected, tolerance);
 }
 void check_finite(const Arrays& arrays) {
-  for (const auto& [name, a] : arrays) {
+  for (const auto& entry : arrays) {  // no structured binding: clang 14 can't capture it
+    const std::string& name = entry.first;
+    const Array& a = entry.second;
     CAPTURE(name);
     CHECK(std::all_of(a.data.begin(), a.data.end(), [](double x) { return std::isfinite(x); }));
   }
@@ -248,7 +252,9 @@ TEST_CASE("C17: a LayerNorm's gradient of [2,3,8] is that of [6,8], bit for bit,
   Arrays blocked = cpu_run::Rig(p, in, sizes, {{1, "", 0, 0}, cpu_run::Layout::kBlocked}).run(in);
   CHECK(cpu_run::difference(flat, blocked) == "");
   Arrays right = interpret(p.graph(), in, sizes, {Rounding::kStores, DType::kBF16});
-  for (const auto& [name, a] : right) {
+  for (const auto& entry : right) {  // no structured binding: clang 14 can't capture it
+    const std::string& name = entry.first;
+    const Array& a = entry.second;
     CAPTURE(name);
     CHECK(programs::difference(flat[name], a, 1e-2) == "");
   }

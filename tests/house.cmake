@@ -38,7 +38,7 @@ foreach(mode install subdirectory)
 endforeach()
 
 # What runs several threads at once; scripts/test.sh runs these under ThreadSanitizer.
-set(threaded_tests thread_pool_test attention_test llama_cpu_test checkpoint_test)
+set(threaded_tests thread_pool_test attention_test llama_cpu_test cpu_cases_test cpu_plan_test trainer_test)
 foreach(name IN LISTS threaded_tests)
   if(TEST ${name})
     set_property(TEST ${name} APPEND PROPERTY LABELS threads)
