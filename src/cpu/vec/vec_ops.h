@@ -40,8 +40,8 @@ struct VecOps {
   // --- maps: the function for an operation on operands of `elem` (comparisons: of what is compared; where: of the
   // branches); nullptr if the operation is no map. kCast is in `cast`.
   MapFn (*map)(Op op, Elem elem);
-  // Two f32 maps in one pass, each rounded on its own: second(first(in[0], in[1]), in[2]), or with the first on the right
-  // second(in[2], first(in[0], in[1])). For add, sub and mul; else nullptr.
+  // Two f32 maps in one pass, each rounded on its own: second(first(in[0], in[1]), in[2]), or with the first on the
+  // right second(in[2], first(in[0], in[1])). For add, sub and mul; else nullptr.
   MapFn (*fused)(Op first, Op second, bool on_right);
   // x rounded to `to` and widened again (f32 → f32 for floats); f32 → i32 truncates and saturates, NaN gives 0.
   MapFn (*cast)(Elem from, DType to);
