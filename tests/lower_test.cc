@@ -253,6 +253,40 @@ TEST_CASE("refused: what no strip can hold") {
           "a payload");
 }
 
+TEST_CASE("over: a tile may read of an input only what it overwrites itself") {
+  const Sizes sizes = {{"M", 4}, {"N", 20}, {"H", 5}, {"hd", 4}};
+  auto over = [&](const std::string& body) { return lowered("program r\n" + body, sizes); };
+  for (const char* body : {
+           "in x: f32[M,N]\nin b: f32[1,N]\nout y: f32[M,N] over x = x*b, s: f32[M,1] = sum_n(x)",
+           "in x: f32[M,20]\na, b = halves(x)\nout y: f32[M,20] over x = concat(a - b, a + b)",
+           "in x: f32[M,20]\na, b = pairs(x)\nout y: f32[M,20] over x = interleave(b, a)",
+           "in x: f32[M,20]\na, b = pairs(group(x, 4))\nout y: f32[M,20] over x = flat(concat(a, b))",
+           "in x: f32[M,H,hd]\nout y: f32[M,H,hd] over x = x - max_c(x)",
+           "in x: f32[M,N]\nin r: f32[M,1]\nout y: f32[M,N] = x*r, s: f32[M,1] over r = sum_n(x)",
+           "in x: f32[M,N]\nin g: f32[1,N]\nout d: f32[1,N] over g = sum_m(x*g)",
+       }) {
+    CAPTURE(body);
+    CHECK_NOTHROW(over(body));
+  }
+  for (const char* body : {
+           "in x: f32[M,20]\na, b = halves(x)\nout y: f32[M,20] over x = concat(b, a)",
+           "in x: f32[M,20]\na, b = split(x, 6, 14)\nout y: f32[M,20] over x = concat(b, a)",
+           "in x: f32[M,20]\na, b = halves(x)\nout y: f32[M,20] over x = interleave(a, b)",
+           "in x: f32[M,20]\na, b = pairs(x)\nout y: f32[M,20] over x = concat(a, b)",
+           "in x: f32[M,N]\nin t: f32[M,N]\nin i: i32[M,1]\nout y: f32[M,N] over t = x*t[i]",
+           "in x: f32[M,8]\nin z: f32[M,H,8]\nout y: f32[M,8] over x = 2*x, w: f32[M,H,8] = z*x",
+       }) {
+    CAPTURE(body);
+    try {
+      over(body);
+      FAIL_CHECK("accepted");
+    } catch (const Error& e) {
+      CHECK(e.parts().argument == "program r, output y");
+      CHECK(e.parts().found.find("other tiles still read") != std::string::npos);
+    }
+  }
+}
+
 TEST_CASE("values beside a tile that are accepted") {
   for (const char* body : {
            "in x: f32[M,N]\nin r, s: f32[M,1]\nout y: f32[M,N + 2] = concat(r, x, s)*2, q: f32[1,N + 2] = "

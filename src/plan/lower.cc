@@ -450,6 +450,7 @@ class Lowering {
       builder.strip().rows = key.second;
       out_.strips.push_back(builder.finish());
     }
+    for (std::size_t i = 0; i < s_.graph.outputs().size(); ++i) check_over(static_cast<int>(i));
     return std::move(out_);
   }
 
@@ -499,6 +500,27 @@ class Lowering {
     for (std::size_t piece = 0; piece < cuts_.pieces(o.value); ++piece) {
       StripBuilder& b = builder(o.value, piece);
       b.strip().stores.push_back({i, b.value(o.value, piece), cuts_.begin(o.value, piece)});
+    }
+  }
+
+  // `over x`: tiles run in any order, so each may read of x only what it overwrites itself.
+  void check_over(int output) const {
+    const Output& o = s_.graph.outputs()[idx(output)];
+    if (!s_.tile(o.value)) return;  // stored when every tile is done
+    auto is_it = [&](const LoweredOp& op) { return op.input >= 0 && s_.graph.inputs()[idx(op.input)].name == o.over; };
+    for (const Strip& s : out_.strips) {
+      auto per_unit = [&](int v) {
+        const LoweredValue& value = s.values[idx(v)];
+        return value.per_unit && value.per_row ? value.width() / s.units : 0;
+      };
+      std::set<std::pair<std::int64_t, std::int64_t>> written;  // first column and columns per unit
+      for (const LoweredStore& store : s.stores)
+        if (store.output == output) written.insert({store.first_col, per_unit(store.value)});
+      for (const LoweredOp& op : s.ops)
+        if (is_it(op) && (op.op == Op::kGather || written.count({op.first_col, per_unit(op.out[0])}) == 0))
+          throw Error({fmt::format("program {}, output {}", s_.graph.name(), o.name),
+                       fmt::format("over {}, of which other tiles still read", o.over),
+                       "an input that is read only where it is overwritten", "Give the output memory of its own."});
     }
   }
 
