@@ -7,7 +7,7 @@
 #   scripts/quickstart.sh [--steps N]
 set -euo pipefail
 
-steps=600
+steps=2000
 case "${1:-}" in
   "") ;;
   --steps) steps=${2:?quickstart.sh: --steps needs a number} ;;
@@ -41,8 +41,10 @@ for ((n = 2; ; n++)); do
   out=runs/quickstart-$n
 done
 echo "== 4/4 train: $out"
-build/release/bin/coda train --text runs/kjv.txt --out "$out" --steps "$steps" --layers 4 --dim 256 --heads 4 --kv-heads 2 \
-  --ff 704 --seq 256 --batch 8 --lr 2e-3 --seed 1 --dtype bf16 --threads "$(nproc)"
+# Small and long rather than large and short: a byte model of this text learns most from many tokens. About two minutes
+# of one core's work with AVX-512 and bf16 products, four to five with AVX2; validation loss from 5.5 to below 1.4.
+build/release/bin/coda train --text runs/kjv.txt --out "$out" --steps "$steps" --layers 4 --dim 128 --heads 2 --kv-heads 1 \
+  --ff 352 --seq 128 --batch 16 --lr 5e-3 --eval-every 100 --save-every 500 --seed 1 --dtype bf16 --threads "$(nproc)"
 
 echo "== done in $((SECONDS - started)) s"
 for curve in "$root/$out"/*.svg; do

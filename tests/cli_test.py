@@ -262,7 +262,9 @@ class Run(Case):
         bad(*sizes, "--save", "none", words=["--save", "'none'", "Create it"])
         bad(*sizes, "--json", "none/x.json", words=["--json", "none/x.json", "does not exist"])
         bad(*sizes, "--json", ".", words=["--json", "a directory"])
-        bad(*sizes, "--json", "/dev/null", words=["--json", "a device"])
+        os.mkfifo(self.dir / "pipe")  # replacing it by a file would break whoever reads it
+        bad(*sizes, "--json", "pipe", words=["--json", "a device or pipe"])
+        self.assertTrue((self.dir / "pipe").is_fifo())
         for backend in ["cpu", "interpreter"]:
             for targets, word in [((1, 4), "4"), ((-1, 0), "-1")]:
                 npy(self.dir / "t.npy", targets, "<i4", (2, 1))
@@ -314,7 +316,7 @@ class Explain(Case):
 
     def test_mistakes(self):
         program = PROGRAMS / "swiglu.coda"
-        self.refused("explain", program, words=["size F", "--size F="])
+        self.refused("explain", program, words=["coda: size F: no value", "--size F="])
         self.refused("explain", program, "--size", "Q=1", words=["--size Q"])
         self.refused("explain", program, "--program", "other", words=["--program", "'other'", "swiglu"])
         self.refused("explain", "none.coda", words=["none.coda"])
