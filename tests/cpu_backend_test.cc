@@ -400,3 +400,24 @@ TEST_CASE("poisoned scratch between runs changes nothing; inputs stay as they we
   rig.executable().run(rig.bindings());
   for (const Input& i : p.graph().inputs()) CHECK(rig.tensor(i.name).bytes() == bytes[i.name]);
 }
+
+TEST_CASE("pieces of no columns, first and last") {
+  const Program& p = cpu_run::parsed(
+      "program a\nwhere N = A+B\nin x: f32[M,N]\nh, g = split(x, A, B)\nv = concat(g, h)\np, q = pairs(v)\n"
+      "out y: f32[M,N] = v, z: f32[M,N] = interleave(-q, p), s: f32[M,1] = sum_n(v)\n");
+  for (std::int64_t a : {0, 4, 6}) {
+    Sizes sizes = {{"M", 3}, {"A", a}, {"B", a == 4 ? 0 : 2}};
+    Arrays in = programs::inputs(p.graph(), sizes);
+    CHECK(programs::difference(cpu_run::Rig(p, in, sizes).run(in), cpu_run::expected(p, in, sizes), 1e-6) == "");
+  }
+}
+
+TEST_CASE("a program of very many operations is refused, not a crash") {
+  coda::ProgramBuilder b("long");
+  coda::Val x = b.input("x", DType::kF32, {"M", "N"});
+  for (int i = 0; i < 20000; ++i) x = x * 0.5;
+  b.output("y", DType::kF32, x);
+  coda::Plan plan = coda::single_program_plan(b.build(), {});
+  CHECK_THROWS_WITH_AS(coda::make_cpu_backend()->prepare(plan, {{"M", 2}, {"N", 2}}), doctest::Contains("at most 4096"),
+                       coda::Error);
+}

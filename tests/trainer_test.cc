@@ -450,6 +450,25 @@ TEST_CASE("gradients that are not finite: skipped, then a clear end; nothing spo
   CHECK(some.report.train_loss < 5.4);
 }
 
+TEST_CASE("a run that diverges ends with an error and leaves the last good checkpoint") {
+  TempDir dir;
+  TrainOptions o = small_run(dir);
+  o.steps = 5;
+  o.learning_rate = 1e30;
+  check_error("training", "a loss of", [&] { train(o); });
+  CHECK_FALSE(std::filesystem::exists(std::filesystem::path(o.out) / "checkpoint.safetensors"));
+}
+
+TEST_CASE("resuming on other data is refused") {
+  TempDir dir;
+  TrainOptions o = small_run(dir);
+  train(o);
+  write_file(o.data.path, verses(121));
+  o.resume = true;
+  o.steps = 9;
+  check_error("resume", "which is not the data", [&] { train(o); });
+}
+
 // --- mistakes --------------------------------------------------------------------------------------------------
 
 namespace {

@@ -54,6 +54,8 @@ const ElementType kTypes[] = {
 
 Array read_npy(const std::string& path) {
   if (std::filesystem::is_directory(path)) bad(path, "a directory", "a .npy file");
+  if (std::filesystem::exists(path) && !std::filesystem::is_regular_file(path))
+    bad(path, "a device or pipe", "a .npy file");
   std::ifstream in(path, std::ios::binary);
   if (!in) throw Error({path, std::strerror(errno), "a readable .npy file", ""});
   std::vector<char> bytes((std::istreambuf_iterator<char>(in)), {});

@@ -94,7 +94,7 @@ std::string input_names(const Graph& g) {
 }
 
 void print_array(const std::string& name, const std::string& what, const Array& a) {
-  double sum = 0, low = INFINITY, high = -INFINITY;
+  double sum = 0, low = a.data.empty() ? 0 : a.data[0], high = low;
   for (double x : a.data) sum += x, low = std::min(low, x), high = std::max(high, x);
   fmt::print("{}: {}", name, what);
   if (!a.data.empty())
@@ -149,14 +149,14 @@ Arrays run_on_cpu(const Graph& g, const Arrays& values, const Sizes& sizes, int 
   for (const Output& o : g.outputs()) {
     const Type& t = g.value(o.value).type;
     Array old = o.accumulate ? values.at(o.name) : Array(t.rows.eval(sizes), t.groups.eval(sizes), t.cols.eval(sizes));
-    bind(o.name, o.dtype, old);
+    bind(g.find_input(o.name) == nullptr ? o.name : "out." + o.name, o.dtype, old);
   }
   CpuOptions options;
   options.threads = threads;
   make_cpu_backend(options)->prepare(single_program_plan(p, consts), sizes)->run(bindings);
   Arrays out;
   for (const Output& o : g.outputs()) {
-    const TensorView& v = bindings.at(o.name);
+    const TensorView& v = bindings.at(g.find_input(o.name) == nullptr ? o.name : "out." + o.name);
     Array a(v.rows, 1, v.cols);
     for (std::size_t i = 0; i < a.data.size(); ++i)
       a.data[i] = o.dtype == DType::kI32
@@ -165,6 +165,21 @@ Arrays run_on_cpu(const Graph& g, const Arrays& values, const Sizes& sizes, int 
     out[o.name] = std::move(a);
   }
   return out;
+}
+
+// A launch constant must be a number of its declared type: nothing is rounded to infinity, to zero or to an integer.
+void check_consts(const Graph& g, const std::map<std::string, double>& consts) {
+  for (const auto& [name, x] : consts) {
+    const Input* in = g.find_input(name);
+    if (in == nullptr || !in->is_const) continue;
+    bool integer = in->dtype == DType::kI32;
+    double kept = round_to(in->dtype, x);
+    bool fits = integer ? x == std::trunc(x) && std::fabs(x) <= 2147483647.0
+                        : std::isinf(x) || std::isnan(x) || (std::isfinite(kept) && (x == 0) == (kept == 0));
+    if (!fits)
+      throw Error({"--const " + name, fmt::format("{}", x),
+                   integer ? "a whole number of 32 bits" : "a number that f32 can hold", ""});
+  }
 }
 
 void run(const RunArgs& args) {
@@ -194,6 +209,7 @@ void run(const RunArgs& args) {
   Sizes sizes = solve_sizes(g, shapes, wanted);
   std::map<std::string, double> consts = parse_numbers("--const", args.consts);
   std::vector<IndexRule> rules = index_rules(expand_composites(g));
+  check_consts(g, consts);
   for (const auto& [name, x] : consts)
     if (const Input* in = g.find_input(name); in == nullptr || !in->is_const)
       throw Error({"--const " + name, "no launch constant of " + g.name(), "its `const` declarations", ""});

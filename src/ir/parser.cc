@@ -316,6 +316,10 @@ std::vector<Graph> parse(std::string_view text, const std::string& file) {
       throw source_error(source, find_mistake(source, tokens, begin, unit.composite_or_header()), e.parts());
     }
   }
+  for (std::size_t i = 0; i < graphs.size(); ++i)
+    for (std::size_t j = 0; j < i; ++j)
+      if (graphs[i].name() == graphs[j].name())
+        throw Error({file, "two programs named " + graphs[i].name(), "one program of a name", "Rename the second."});
   return graphs;
 }
 
@@ -323,6 +327,8 @@ std::vector<Graph> parse_file(const std::string& path) {
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored))
     throw Error({path, "a directory", "a text file of programs", "Name the file in it."});
+  if (std::filesystem::exists(path, ignored) && !std::filesystem::is_regular_file(path, ignored))
+    throw Error({path, "a device or pipe", "a text file of programs", "Save the text in a file first."});
   std::ifstream in(path, std::ios::binary);
   if (!in) throw Error({path, "cannot be read", "a readable text file of programs", "Check the path."});
   constexpr std::size_t kLargest = std::size_t{16} << 20;

@@ -324,7 +324,7 @@ class StripBuilder {
     std::int64_t offset = 0, at = cuts_.begin(v, piece);
     for (ValueId part : joins ? n.operands : n.results) {
       std::int64_t width = s_.of(part).cols;
-      if (joins && at >= offset && at < offset + std::max<std::int64_t>(width, 1)) {
+      if (joins && at >= offset && at < offset + width) {
         if (!s_.has_columns(part)) return make_column(n, v, piece, part);
         made_[{v, piece}] = value(part, cuts_.piece_at(part, at - offset));
         return true;
@@ -533,6 +533,13 @@ class Lowering {
 
 }  // namespace
 
-LoweredProgram lower(const Program& p, const Sizes& sizes) { return Lowering(p, sizes).run(); }
+LoweredProgram lower(const Program& p, const Sizes& sizes) {
+  // Values are followed from outputs to inputs by recursion; far above any program, far below a stack's end.
+  constexpr std::size_t kMostOperations = 4096;
+  if (p.expanded().nodes().size() > kMostOperations)
+    throw Error({"program " + p.name(), fmt::format("{} operations", p.expanded().nodes().size()),
+                 fmt::format("at most {}", kMostOperations), "Cut it into several programs."});
+  return Lowering(p, sizes).run();
+}
 
 }  // namespace coda

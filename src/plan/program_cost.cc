@@ -1,6 +1,8 @@
 // Bytes and FLOPs of one program; see cost.h. A model of memory traffic: every tensor goes through memory once, caches
 // hold nothing from one kernel to the next, and partial results of whole-row and whole-column reductions are one value
 // for every 128 columns or rows, written and read once.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <set>
 
@@ -145,7 +147,11 @@ class ProgramTraffic {
   std::int64_t product_flops(const Node& n) const {
     const Type& a = g_.value(n.operands[0]).type;
     std::int64_t depth = (n.attrs.a_axis == 0 ? a.rows : a.width()).eval(sizes_);
-    return 2 * elements(n.results[0]) * depth;
+    std::int64_t flops = 0;
+    if (__builtin_mul_overflow(2 * elements(n.results[0]), depth, &flops) || flops > std::int64_t{1} << 60)
+      throw Error({"sizes", fmt::format("a product of {} elements and depth {}", elements(n.results[0]), depth),
+                   "fewer than 2^60 operations a step", "Choose smaller sizes."});
+    return flops;
   }
 
   // An output that stores an input, or a value that another output stores already.

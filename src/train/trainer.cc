@@ -153,7 +153,10 @@ struct Trainer::Impl {
     dloss.resize(idx(tokens));
     positions = rope_positions(options.batch, options.data.sequence);
     rope = rope_tables(options.model);
-    if (options.resume) state = load_checkpoint(checkpoint_path(), checkpoint_tensors());
+    if (options.resume) {
+      state = load_checkpoint(checkpoint_path(), checkpoint_tensors());
+      check_same_data();
+    }
     if (state.step > options.steps)
       throw Error(
           {"steps", std::to_string(options.steps), fmt::format("at least the {} that are done", state.step), ""});
@@ -283,8 +286,23 @@ struct Trainer::Impl {
     return sum / static_cast<double>(count);
   }
 
+  // Of every token: a resumed run must go on with the same data.
+  std::string data_hash() const {
+    std::uint64_t h = 0xcbf29ce484222325u;
+    for (std::int64_t i = 0; i < data.size(); ++i) h = (h ^ static_cast<std::uint64_t>(data.token(i))) * 0x100000001b3u;
+    return fmt::format("{:016x}", h);
+  }
+
+  void check_same_data() const {
+    nlohmann::json config = nlohmann::json::parse(state.config, nullptr, false);
+    if (config.is_object() && config.contains("data_hash") && config["data_hash"] != data_hash())
+      throw Error({"resume", "'" + options.data.path + "', which is not the data the run was started with",
+                   "the same file, unchanged", "Restore it, or start anew with another --out."});
+  }
+
   void save() {
     nlohmann::json config = nlohmann::json::parse(options.json());
+    config["data_hash"] = data_hash();
     config["configuration"] = training->configuration();  // which kernels and tiles: what the bits depend on
     state.config = config.dump();
     save_checkpoint(checkpoint_path(), checkpoint_tensors(), state);
@@ -296,8 +314,16 @@ struct Trainer::Impl {
 
   void evaluate(Progress& progress) {
     double v = validate();
+    if (!std::isfinite(v)) diverged(v);
     state.validation.push_back({state.step, static_cast<float>(v)});
     progress.note(fmt::format("step {}: validation loss {:.4f}", state.step, v));
+  }
+
+  [[noreturn]] void diverged(double mean) const {
+    std::string saved =
+        std::filesystem::exists(checkpoint_path()) ? checkpoint_path() + " is as last saved." : "Nothing was saved.";
+    throw Error({"training", fmt::format("a loss of {} at step {}", mean, state.step + 1), "finite losses",
+                 "Lower --lr. " + saved});
   }
 
   TrainReport run(const std::atomic<bool>& stop) {
@@ -311,6 +337,7 @@ struct Trainer::Impl {
     while (state.step < options.steps && !stop) {
       data.train_batch(options.seed, state.step, options.batch, ids.data(), targets.data());
       double mean = forward_backward();
+      if (!std::isfinite(mean)) diverged(mean);
       StepReport report = adamw->step(state.step + 1, schedule.rate(state.step), pool);
       skipped = report.applied ? 0 : skipped + 1;
       if (skipped == kMaxSkipped)
