@@ -155,6 +155,9 @@ class Bench {
         for (const Entry& e : kPrograms) program(e, dtype, threads, *library);
         layer(dtype, threads, *library);
       }
+    if (rows_.empty())
+      throw Error({"--filter", "'" + options_.filter + "', which no row's name contains",
+                   "a part of P0 … P9, a program's name, or layer", ""});
     return std::move(rows_);
   }
 

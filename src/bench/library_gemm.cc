@@ -49,14 +49,21 @@ class Cblas : public LibraryGemm {
     return result;
   }
 
-  std::string name() const override { return "cblas of " + path_.substr(path_.rfind('/') + 1); }
-  bool supports(DType t) const override { return t == DType::kF32 || (t == DType::kBF16 && bf16_ != nullptr); }
+  std::string name() const override {
+    return "cblas of " + path_.substr(path_.rfind('/') + 1) + (bf16_ == nullptr ? " (bf16 widened to f32)" : "");
+  }
+  bool supports(DType t) const override { return t == DType::kF32 || t == DType::kBF16; }
   void set_threads(int threads) override {
     if (set_threads_ != nullptr) set_threads_(threads);
   }
 
-  void run(const GemmCall& g) override {
+  void run(const GemmCall& call) override {
     constexpr int kRowMajor = 101, kPlain = 111, kTransposed = 112;
+    GemmCall g = call;
+    if (g.a.dtype == DType::kBF16 && bf16_ == nullptr) {
+      g.a = widened(g.a, wide_a_);
+      g.b = widened(g.b, wide_b_);
+    }
     bool narrow = g.c.dtype == DType::kBF16;
     if (narrow) wide_.resize(static_cast<std::size_t>(g.c.rows * g.c.cols));
     std::int64_t k = g.a_axis == 1 ? g.a.cols : g.a.rows;
@@ -72,7 +79,17 @@ class Cblas : public LibraryGemm {
   std::string path_;
   Gemm f32_ = nullptr, bf16_ = nullptr;
   SetThreads set_threads_ = nullptr;
-  std::vector<float> wide_;
+  std::vector<float> wide_, wide_a_, wide_b_;
+
+  // A library without bf16 products multiplies the operands as fp32.
+  static TensorView widened(const TensorView& v, std::vector<float>& out) {
+    out.resize(static_cast<std::size_t>(v.rows * v.cols));
+    for (std::int64_t r = 0; r < v.rows; ++r)
+      for (std::int64_t c = 0; c < v.cols; ++c)
+        out[static_cast<std::size_t>(r * v.cols + c)] =
+            to_float(static_cast<const BF16*>(v.data)[r * v.row_stride + c]);
+    return TensorView::matrix(out.data(), DType::kF32, v.rows, v.cols);
+  }
 };
 
 // oneDNN 3 (its own library, or PyTorch's, which exports it): a matmul primitive per shape, kept.

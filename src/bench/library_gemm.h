@@ -22,7 +22,7 @@ class LibraryGemm {
  public:
   virtual ~LibraryGemm() = default;
   virtual std::string name() const = 0;             // "OpenBLAS 0.3.21 (libopenblas.so.0)"
-  virtual bool supports(DType operands) const = 0;  // f32 always, bf16 where the library has it
+  virtual bool supports(DType operands) const = 0;  // f32 and bf16; a library without bf16 products widens
   virtual void set_threads(int threads) = 0;
   virtual void run(const GemmCall& call) = 0;
 };
