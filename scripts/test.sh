@@ -98,6 +98,11 @@ fi
 
 step "format" scripts/check_format.sh
 step "clang-tidy" scripts/check_tidy.py --build build/release
-step "asan and ubsan, by clang: build" build asan && step "asan and ubsan: unit tests" tests asan -L unit
+if step "asan and ubsan, by clang: build" build asan; then
+  step "asan and ubsan: unit tests" tests asan -L unit
+  step "asan and ubsan: a part of coda check" build/asan/bin/coda check --backend cpu --filter residual_rmsnorm_partial
+else
+  skip "asan and ubsan: unit tests"
+fi
 step "tsan: threaded tests" thread_sanitizer
 finish
