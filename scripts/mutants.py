@@ -204,6 +204,7 @@ fault("the rows of A are packed for the first tile only", "src/cpu/kernel.cc", "
 fault("a term along K replaces the terms before", "src/cpu/kernel.cc", "started = true;", "started = false;",
       "cpu_backend_test")
 fault("column tiles share the panels of the first", "src/cpu/kernel.cc", "q.first == p.first &&", "", "cpu_backend_test")
+fault("without any K the tile keeps what it held", "src/cpu/kernel.cc", "if (!started)", "if (false)", "cpu_backend_test")
 fault("mixed operands are read in the kernel's dtype", "src/cpu/kernel.cc", "bool mixed = dtypes.size() > 1;",
       "bool mixed = false;", "cpu_backend_test")
 fault("a reduction misses the strips after the first", "src/cpu/kernel.cc",

@@ -16,6 +16,9 @@ class FinishMachine {
   // Where the merged result for finish value v goes before run().
   float* value(int v) { return values_[static_cast<std::size_t>(v)].data(); }
   void run(const RunArgs& args);
+  void poison() {
+    for (AlignedFloats& v : values_) v.poison();
+  }
 
  private:
   void execute(const Instr& i);

@@ -186,7 +186,7 @@ void ProgramKernel::widen(const RunArgs& args, ThreadPool& pool) {
 
 void ProgramKernel::pack_b(const RunArgs& args, ThreadPool& pool) {
   if (packs_.empty()) return;
-  if (packed_b_.empty()) packed_b_.resize(packed_b_bytes_ + 64);
+  if (packed_b_.empty()) packed_b_.resize(packed_b_bytes_ + 64, poisoned_ ? std::byte{0xff} : std::byte{0});
   char* base = aligned(packed_b_);
   auto pack = [&](std::int64_t i, int) {
     const PackedB& p = packs_[idx(i)];
@@ -285,7 +285,9 @@ void ProgramKernel::make_workers(int count) {
             codes_[idx(s)], ops_, program_.expanded(), lowered_.reductions,
             std::min(g.tile_rows, std::max<std::int64_t>(g.rows, 1)), strips_[idx(s)].tile_units);
     }
-    w->packed_a.resize(a_bytes + 64);
+    w->packed_a.resize(a_bytes + 64, poisoned_ ? std::byte{0xff} : std::byte{0});
+    for (const auto& machine : w->machines)
+      if (poisoned_) machine->poison();
     workers_.push_back(std::move(w));
   }
 }
@@ -313,7 +315,9 @@ void ProgramKernel::poison() {
   std::fill(packed_b_.begin(), packed_b_.end(), std::byte{0xff});
   for (StripPlan& s : strips_)
     for (PartialShare& share : s.shares) share.poison();
+  finish_->poison();
   workers_.clear();
+  poisoned_ = true;
 }
 
 std::string ProgramKernel::configuration() const {

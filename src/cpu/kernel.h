@@ -31,7 +31,7 @@ class ProgramKernel {
 
   std::string configuration() const;  // "f32 avx512, tiles 112x256"
   std::size_t workspace_bytes() const;
-  void poison();  // fills partials and workspace with NaN: tests
+  void poison();  // fills partials, scratch and what is packed with NaN: tests
 
  private:
   // An operand packed once a run: a column range of B, or (per worker) a row range of A.
@@ -103,6 +103,7 @@ class ProgramKernel {
   std::size_t packed_b_bytes_ = 0;
   std::vector<std::unique_ptr<Worker>> workers_;
   std::unique_ptr<FinishMachine> finish_;
+  bool poisoned_ = false;  // workers made from now on begin poisoned
 };
 
 }  // namespace coda::cpu

@@ -114,6 +114,12 @@ void TileMachine::run(const TileExtent& t, const std::vector<PartialShare*>& sha
   end_reductions(shares);
 }
 
+void TileMachine::poison() {
+  for (AlignedFloats* scratch : {&lanes_, &blocks_, &fixed_}) scratch->poison();
+  for (std::vector<float>& parts : column_parts_)
+    std::fill(parts.begin(), parts.end(), std::numeric_limits<float>::quiet_NaN());
+}
+
 void TileMachine::place_block(std::int64_t r0) {
   for (std::size_t v = 0; v < code_.values.size(); ++v) {
     const CodeValue& value = code_.values[v];

@@ -2,7 +2,9 @@
 // is in cache. One per worker and strip; owns all scratch. Called by ProgramKernel.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "coda/graph.h"
@@ -21,6 +23,7 @@ class AlignedFloats {
     auto address = reinterpret_cast<std::uintptr_t>(storage_.data());
     return reinterpret_cast<float*>((address + 63) / 64 * 64);
   }
+  void poison() { std::fill(storage_.begin(), storage_.end(), std::numeric_limits<float>::quiet_NaN()); }
 
  private:
   std::vector<float> storage_;
@@ -46,6 +49,7 @@ class TileMachine {
   void prefetch_first(const TileExtent& t) const { prefetch(t, 0, block_rows_); }
   // The epilogue of a tile whose lanes are filled. `shares`: one per LoweredReduce of the code.
   void run(const TileExtent& t, const std::vector<PartialShare*>& shares);
+  void poison();  // all scratch with NaN: tests
 
  private:
   struct Place {  // where a value lives now
