@@ -26,7 +26,7 @@ std::int64_t ceil_div(std::int64_t n, std::int64_t d) { return (n + d - 1) / d; 
 constexpr std::int64_t kGemmRows = 120, kGemmCols = 256;
 constexpr std::int64_t kSourceRows = 64, kSourceCols = 512;  // tiles that are loaded
 constexpr std::int64_t kColumnChunkBytes = 6 << 20;          // packed B that one sweep over the rows reuses from cache
-constexpr int kTasksPerThread = 3;
+constexpr int kTasksPerThread = 16;                          // so that the last one to end is short
 
 char* aligned(std::vector<std::byte>& v) {
   return reinterpret_cast<char*>((reinterpret_cast<std::uintptr_t>(v.data()) + 63) / 64 * 64);
@@ -37,6 +37,7 @@ char* aligned(std::vector<std::byte>& v) {
 struct ProgramKernel::Worker {
   std::vector<std::unique_ptr<TileMachine>> machines;  // by strip
   std::vector<std::byte> packed_a;
+  const char* a = nullptr;  // the panels of the row tile at hand: its own, or those that all workers share
 };
 
 ProgramKernel::ProgramKernel(const Program& program, const Sizes& sizes, const KernelOptions& options)
@@ -219,7 +220,7 @@ void ProgramKernel::multiply(const Group& g, int strip, const TileExtent& tile, 
   std::int64_t rows = tile.rows;
   TileMachine& machine = *w.machines[idx(strip)];
   const char* packed_b = aligned(packed_b_);
-  const char* packed_a = aligned(w.packed_a);
+  const char* packed_a = w.a;
   for (std::size_t l = 0; l < plan.lanes.size(); ++l) {
     std::int64_t n = tile.units * plan.lane_unit[l];
     float* c = machine.lane(static_cast<int>(l));
@@ -263,11 +264,23 @@ void ProgramKernel::run_group(const Group& g, const RunArgs& args, ThreadPool& p
   std::int64_t by_cache = ceil_div(static_cast<std::int64_t>(packed_b_bytes_), kColumnChunkBytes);
   std::int64_t by_threads = pool.size() == 1 ? 1 : ceil_div(kTasksPerThread * pool.size(), g.row_tiles);
   std::int64_t chunks = std::clamp<std::int64_t>(std::max(by_cache, by_threads), 1, tiles);
+  // A row tile that several tasks read is packed once, before them.
+  bool shared = chunks > 1 && !g.a.empty();
+  std::size_t stride = (g.a_bytes + 63) / 64 * 64;
+  auto pack = [&](std::int64_t row_tile, char* out) {
+    std::int64_t row0 = row_tile * g.tile_rows, rows = std::min(g.tile_rows, g.rows - row0);
+    pack_a(args, g, row0, rows, reinterpret_cast<std::byte*>(out));
+  };
+  if (shared) {
+    packed_a_.resize(std::max(packed_a_.size(), stride * idx(g.row_tiles) + 64));
+    pool.run(g.row_tiles,
+             [&](std::int64_t row_tile, int) { pack(row_tile, aligned(packed_a_) + stride * idx(row_tile)); });
+  }
   pool.run(chunks * g.row_tiles, [&](std::int64_t task, int worker) {
     std::int64_t chunk = task / g.row_tiles, row_tile = task % g.row_tiles;
     Worker& w = *workers_[idx(worker)];
-    std::int64_t row0 = row_tile * g.tile_rows, rows = std::min(g.tile_rows, g.rows - row0);
-    if (!g.a.empty()) pack_a(args, g, row0, rows, reinterpret_cast<std::byte*>(aligned(w.packed_a)));
+    w.a = shared ? aligned(packed_a_) + stride * idx(row_tile) : aligned(w.packed_a);
+    if (!g.a.empty() && !shared) pack(row_tile, aligned(w.packed_a));
     for (std::int64_t c = chunk * tiles / chunks; c < (chunk + 1) * tiles / chunks; ++c)
       run_tile(g, g.columns[idx(c)], row_tile, w);
   });
@@ -313,6 +326,7 @@ void ProgramKernel::run(const RunArgs& args, ThreadPool& pool) {
 
 void ProgramKernel::poison() {
   std::fill(packed_b_.begin(), packed_b_.end(), std::byte{0xff});
+  std::fill(packed_a_.begin(), packed_a_.end(), std::byte{0xff});
   for (StripPlan& s : strips_)
     for (PartialShare& share : s.shares) share.poison();
   finish_->poison();
@@ -335,7 +349,7 @@ std::string ProgramKernel::configuration() const {
 std::size_t ProgramKernel::workspace_bytes() const {
   std::size_t a = 0;
   for (const Group& g : groups_) a = std::max(a, g.a_bytes);
-  return packed_b_bytes_ + a * std::max<std::size_t>(workers_.size(), 1);
+  return packed_b_bytes_ + packed_a_.size() + a * std::max<std::size_t>(workers_.size(), 1);
 }
 
 }  // namespace coda::cpu

@@ -99,7 +99,7 @@ class ProgramKernel {
   std::vector<Group> groups_;
   std::vector<Widened> widened_;
   std::vector<PackedB> packs_;
-  std::vector<std::byte> packed_b_;
+  std::vector<std::byte> packed_b_, packed_a_;  // packed_a_: of every row tile, where several tasks share one
   std::size_t packed_b_bytes_ = 0;
   std::vector<std::unique_ptr<Worker>> workers_;
   std::unique_ptr<FinishMachine> finish_;
