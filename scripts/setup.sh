@@ -4,14 +4,14 @@
 #
 #   scripts/setup.sh                everything
 #   scripts/setup.sh --train-only   what quickstart.sh needs: compiler, libraries, the training text
-#   scripts/setup.sh --tests        what test.sh needs: the above and clang, clang-format, clang-tidy, python3
+#   scripts/setup.sh --tests        what test.sh needs: the above, clang's tools, and OpenBLAS, which `coda bench` compares with
 set -euo pipefail
 
 usage() { sed -n '2,8s/^# \{0,1\}//p' "$0"; }
 
 train=(g++ cmake ninja-build ccache git python3 libfmt-dev libspdlog-dev nlohmann-json3-dev libcli11-dev doctest-dev
        bible-kjv)
-tests=(clang clang-format clang-tidy)
+tests=(clang clang-format clang-tidy libopenblas0-pthread)
 
 case "${1:-}" in
   --train-only) wanted=("${train[@]}") ;;
