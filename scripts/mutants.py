@@ -199,8 +199,10 @@ fault("the last row tile is dropped", "src/cpu/kernel.cc", "g.row_tiles = ceil_d
       "g.row_tiles = g.rows / g.tile_rows;", "cpu_backend_test")
 fault("a tile is skipped where chunks of columns meet", "src/cpu/kernel.cc", "c < (chunk + 1) * tiles / chunks; ++c",
       "c < (chunk + 1) * tiles / chunks - (chunk + 1 < chunks ? 1 : 0); ++c", "cpu_backend_test")
-fault("the rows of A are packed for the first tile only", "src/cpu/kernel.cc", "if (!g.a.empty()) pack_a(",
-      "if (!g.a.empty() && row_tile == 0) pack_a(", "cpu_backend_test")
+fault("a task packs the first row tile of A", "src/cpu/kernel.cc", "pack(row_tile, aligned(w.packed_a));",
+      "pack(0, aligned(w.packed_a));", "cpu_backend_test")
+fault("tasks that share A get its first row tile", "src/cpu/kernel.cc", "aligned(packed_a_) + stride * idx(row_tile) :",
+      "aligned(packed_a_) :", "cpu_backend_test")
 fault("a term along K replaces the terms before", "src/cpu/kernel.cc", "started = true;", "started = false;",
       "cpu_backend_test")
 fault("column tiles share the panels of the first", "src/cpu/kernel.cc", "q.first == p.first &&", "", "cpu_backend_test")
