@@ -325,7 +325,8 @@ void ProgramKernel::run(const RunArgs& args, ThreadPool& pool) {
 }
 
 void ProgramKernel::poison() {
-  std::fill(packed_b_.begin(), packed_b_.end(), std::byte{0xff});
+  for (std::vector<std::byte>* packed : {&packed_a_, &packed_b_})
+    std::fill(packed->begin(), packed->end(), std::byte{0xff});
   std::fill(packed_a_.begin(), packed_a_.end(), std::byte{0xff});
   for (StripPlan& s : strips_)
     for (PartialShare& share : s.shares) share.poison();
