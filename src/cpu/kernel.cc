@@ -327,7 +327,6 @@ void ProgramKernel::run(const RunArgs& args, ThreadPool& pool) {
 void ProgramKernel::poison() {
   for (std::vector<std::byte>* packed : {&packed_a_, &packed_b_})
     std::fill(packed->begin(), packed->end(), std::byte{0xff});
-  std::fill(packed_a_.begin(), packed_a_.end(), std::byte{0xff});
   for (StripPlan& s : strips_)
     for (PartialShare& share : s.shares) share.poison();
   finish_->poison();
