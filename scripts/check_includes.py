@@ -35,16 +35,13 @@ ARROWS = {
 
 # header of include/coda/ -> the folder of src/ that implements it
 PUBLIC = {
-    "error.h": "base", "dtype.h": "base", "tensor.h": "base", "log.h": "base",
+    "error.h": "base", "dtype.h": "base", "tensor.h": "base",
     "dim.h": "ir", "op.h": "ir", "graph.h": "ir", "program.h": "ir", "builder.h": "ir", "text.h": "ir",
     "interpret.h": "ir",
     "grad.h": "grad",
     "plan.h": "plan", "runtime.h": "plan", "machine.h": "plan",
     "cpu.h": "cpu",
-    "model.h": "model",
-    "train.h": "train",
     "check.h": "check",
-    "bench.h": "bench",
 }
 
 ROOTS = ("include", "src", "apps", "tests", "bench", "scripts", "cmake", "python")

@@ -149,14 +149,14 @@ Arrays run_on_cpu(const Graph& g, const Arrays& values, const Sizes& sizes, int 
   for (const Output& o : g.outputs()) {
     const Type& t = g.value(o.value).type;
     Array old = o.accumulate ? values.at(o.name) : Array(t.rows.eval(sizes), t.groups.eval(sizes), t.cols.eval(sizes));
-    bind(g.find_input(o.name) == nullptr ? o.name : "out." + o.name, o.dtype, old);
+    bind(output_buffer(g, o), o.dtype, old);
   }
   CpuOptions options;
   options.threads = threads;
   make_cpu_backend(options)->prepare(single_program_plan(p, consts), sizes)->run(bindings);
   Arrays out;
   for (const Output& o : g.outputs()) {
-    const TensorView& v = bindings.at(g.find_input(o.name) == nullptr ? o.name : "out." + o.name);
+    const TensorView& v = bindings.at(output_buffer(g, o));
     Array a(v.rows, 1, v.cols);
     for (std::size_t i = 0; i < a.data.size(); ++i)
       a.data[i] = o.dtype == DType::kI32

@@ -143,6 +143,8 @@ class Plan {
 // One program as a plan: every input and output a buffer of its name (an output that is called like an input:
 // "out.<name>"), every size its own.
 Plan single_program_plan(const Program& p, const std::map<std::string, double>& consts);
+// What that plan calls the buffer of an output: its name, or "out.<name>" where an input has that name too.
+std::string output_buffer(const Graph& g, const Output& o);
 
 // The sizes of one program step of `plan` once the plan's sizes are known (`chunk_rows`: rows of the current chunk).
 Sizes step_sizes(const Plan& plan, const ProgramStep& step, const Sizes& sizes, std::int64_t chunk_rows);

@@ -9,6 +9,7 @@
 #include <memory>
 #include <random>
 
+#include "base/align.h"
 #include "base/thread_pool.h"
 #include "bench/library_gemm.h"
 #include "bench/measure.h"
@@ -105,7 +106,7 @@ class Tensors {
       if (buffer.role == BufferRole::kTemp) continue;
       std::int64_t rows = buffer.rows.eval(sizes), cols = buffer.cols.eval(sizes);
       memory_.emplace_back(idx(rows * cols * size_of(buffer.dtype)) + 64);
-      char* base = reinterpret_cast<char*>((reinterpret_cast<std::uintptr_t>(memory_.back().data()) + 63) / 64 * 64);
+      char* base = line_aligned<char>(memory_.back().data());
       bindings_[buffer.name] = TensorView::matrix(base, buffer.dtype, rows, cols);
       float scale = cols > 1 && rows > 1 ? 1 / std::sqrt(static_cast<float>(cols)) : 1;
       for (std::int64_t i = 0; i < rows * cols; ++i) {

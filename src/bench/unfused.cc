@@ -9,6 +9,7 @@
 
 #include "coda/builder.h"
 #include "coda/error.h"
+#include "plan/cost.h"
 
 namespace coda::bench {
 namespace {
@@ -101,7 +102,7 @@ struct Unfused::Impl {
   void add_program(const ProgramStep& step) {
     const Graph& g = step.program.expanded();
     Sizes local = step_sizes(plan, step, sizes, 0);
-    DType storage = storage_of(g);
+    DType storage = tile_storage(step.program);
     std::vector<int> slot(g.values().size(), -1);
     for (const Input& in : g.inputs())
       if (!in.is_const) slot[idx(in.value)] = slot_of(step.inputs.at(in.name));
@@ -165,12 +166,6 @@ struct Unfused::Impl {
       };
       if (acc.matmul_nodes.size() > 1) mark(acc.value);
     }
-  }
-
-  DType storage_of(const Graph& g) const {
-    for (const Input& in : g.inputs())
-      if (!in.is_const && is_float(in.dtype) && in.dtype != DType::kF32) return in.dtype;
-    return DType::kF32;
   }
 
   // Builds one-operation programs: tensors in memory become inputs, inlined operations are rebuilt.

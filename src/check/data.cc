@@ -7,6 +7,7 @@
 #include <limits>
 #include <random>
 
+#include "base/hash.h"
 #include "coda/error.h"
 #include "ir/index_rules.h"
 
@@ -14,12 +15,6 @@ namespace coda::check {
 namespace {
 
 std::size_t idx(std::int64_t i) { return static_cast<std::size_t>(i); }
-
-std::uint64_t seed_of(const std::string& text, std::uint64_t seed) {
-  std::uint64_t h = 0xcbf29ce484222325u ^ (seed * 0x9e3779b97f4a7c15u);
-  for (char c : text) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
-  return h;
-}
 
 // A generator of our own distribution: std's differ between libraries, and a failing case must repeat anywhere.
 class Random {

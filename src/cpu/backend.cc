@@ -7,6 +7,7 @@
 #include <memory>
 #include <set>
 
+#include "base/align.h"
 #include "base/thread_pool.h"
 #include "coda/cpu.h"
 #include "coda/error.h"
@@ -193,13 +194,13 @@ class CpuExecutable : public Executable {
 
   void place_buffers(const Bindings& bindings) {
     views_.clear();
-    auto base = (reinterpret_cast<std::uintptr_t>(memory_.data()) + 63) / 64 * 64;
+    char* base = line_aligned<char>(memory_.data());
     for (std::size_t b = 0; b < plan_.buffers().size(); ++b) {
       const Buffer& buffer = plan_.buffers()[b];
       if (buffer.role != BufferRole::kTemp) {
         views_.push_back(bindings.at(buffer.name));
       } else {
-        void* data = reinterpret_cast<void*>(base + idx(arena_.offsets[b]));
+        void* data = base + arena_.offsets[b];
         views_.push_back(TensorView::matrix(data, buffer.dtype, buffer.rows.eval(sizes_), buffer.cols.eval(sizes_)));
       }
     }

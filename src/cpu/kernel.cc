@@ -18,8 +18,6 @@ namespace coda::cpu {
 namespace {
 
 std::size_t idx(std::int64_t i) { return static_cast<std::size_t>(i); }
-std::int64_t round_up(std::int64_t n, std::int64_t step) { return (n + step - 1) / step * step; }
-std::int64_t ceil_div(std::int64_t n, std::int64_t d) { return (n + d - 1) / d; }
 
 // The accumulator tile of a GEMM: about 120 × 256 floats stay in the second-level cache beside the panels that make
 // them.
@@ -28,9 +26,7 @@ constexpr std::int64_t kSourceRows = 64, kSourceCols = 512;  // tiles that are l
 constexpr std::int64_t kColumnChunkBytes = 6 << 20;          // packed B that one sweep over the rows reuses from cache
 constexpr int kTasksPerThread = 16;                          // so that the last one to end is short
 
-char* aligned(std::vector<std::byte>& v) {
-  return reinterpret_cast<char*>((reinterpret_cast<std::uintptr_t>(v.data()) + 63) / 64 * 64);
-}
+char* aligned(std::vector<std::byte>& v) { return line_aligned<char>(v.data()); }
 
 }  // namespace
 
@@ -266,7 +262,7 @@ void ProgramKernel::run_group(const Group& g, const RunArgs& args, ThreadPool& p
   std::int64_t chunks = std::clamp<std::int64_t>(std::max(by_cache, by_threads), 1, tiles);
   // A row tile that several tasks read is packed once, before them.
   bool shared = chunks > 1 && !g.a.empty();
-  std::size_t stride = (g.a_bytes + 63) / 64 * 64;
+  std::size_t stride = idx(round_up(static_cast<std::int64_t>(g.a_bytes), kCacheLine));
   auto pack = [&](std::int64_t row_tile, char* out) {
     std::int64_t row0 = row_tile * g.tile_rows, rows = std::min(g.tile_rows, g.rows - row0);
     pack_a(args, g, row0, rows, reinterpret_cast<std::byte*>(out));

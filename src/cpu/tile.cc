@@ -11,7 +11,6 @@ namespace coda::cpu {
 namespace {
 
 std::size_t idx(std::int64_t i) { return static_cast<std::size_t>(i); }
-std::int64_t round_up(std::int64_t n, std::int64_t step) { return (n + step - 1) / step * step; }
 
 // Elements of a block: a handful of live blocks fit in 48 KiB.
 constexpr std::int64_t kBlockElements = 3072;
@@ -163,7 +162,7 @@ void TileMachine::execute(const Instr& i, std::int64_t row0, std::int64_t rows) 
   switch (i.kind) {
     case InstrKind::kNumber: return number(i);
     case InstrKind::kLoad: return load(i, row0, rows);
-    case InstrKind::kGather: return gather(i, row0, rows);
+    case InstrKind::kGather: return gather(i, rows);
     case InstrKind::kRow:
       for (std::int64_t r = 0; r < rows; ++r)
         reinterpret_cast<std::int32_t*>(write(out))[r] = static_cast<std::int32_t>(row0 + r);
@@ -240,8 +239,7 @@ void TileMachine::load(const Instr& i, std::int64_t row0, std::int64_t rows) {
                  });
 }
 
-void TileMachine::gather(const Instr& i, std::int64_t row0, std::int64_t rows) {
-  (void)row0;
+void TileMachine::gather(const Instr& i, std::int64_t rows) {
   int out = i.out[0];
   const TensorView& table = args_->inputs[idx(i.op.input)];
   BlockOperand index = operand(i.in[0], i.level);

@@ -7,6 +7,7 @@
 #include <limits>
 #include <vector>
 
+#include "base/align.h"
 #include "coda/graph.h"
 #include "cpu/instr.h"
 #include "cpu/partials.h"
@@ -19,10 +20,7 @@ class AlignedFloats {
  public:
   AlignedFloats() = default;
   explicit AlignedFloats(std::size_t count) : storage_(count + 16) {}
-  float* data() {
-    auto address = reinterpret_cast<std::uintptr_t>(storage_.data());
-    return reinterpret_cast<float*>((address + 63) / 64 * 64);
-  }
+  float* data() { return line_aligned<float>(storage_.data()); }
   void poison() { std::fill(storage_.begin(), storage_.end(), std::numeric_limits<float>::quiet_NaN()); }
 
  private:
@@ -60,7 +58,7 @@ class TileMachine {
   void run_level(Level level, std::int64_t row0, std::int64_t rows);
   void execute(const Instr& i, std::int64_t row0, std::int64_t rows);
   void load(const Instr& i, std::int64_t row0, std::int64_t rows);
-  void gather(const Instr& i, std::int64_t row0, std::int64_t rows);
+  void gather(const Instr& i, std::int64_t rows);
   void copy_groups(const Instr& i, std::int64_t rows);
   void number(const Instr& i);
   BlockOperand operand(int v, Level level) const;

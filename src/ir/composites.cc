@@ -1,4 +1,4 @@
-// Expansions of composite operations (formulas: docs/algebra of the design, sections 2–5).
+// Expansions of composite operations (RMSNorm, LayerNorm, gated units, rotations, cross-entropy).
 #include "ir/composites.h"
 
 namespace coda::expand {

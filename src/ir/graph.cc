@@ -7,6 +7,7 @@
 #include <functional>
 #include <set>
 
+#include "base/hash.h"
 #include "coda/builder.h"
 #include "coda/error.h"
 #include "ir/composites.h"
@@ -141,11 +142,7 @@ std::vector<std::string> Graph::free_sizes() const {
   return {names.begin(), names.end()};
 }
 
-std::uint64_t Graph::hash() const {
-  std::uint64_t h = 0xcbf29ce484222325u;  // FNV-1a
-  for (char c : CanonicalText(*this).text()) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
-  return h;
-}
+std::uint64_t Graph::hash() const { return fnv1a(CanonicalText(*this).text()); }
 
 Graph with_storage(const Graph& g, DType from, DType to) {
   auto storage = [&](DType t) { return t == from ? to : t; };

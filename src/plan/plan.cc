@@ -309,6 +309,10 @@ std::vector<std::string> Plan::free_sizes() const {
   return {names.begin(), names.end()};
 }
 
+std::string output_buffer(const Graph& g, const Output& o) {
+  return g.find_input(o.name) == nullptr ? o.name : "out." + o.name;
+}
+
 Plan single_program_plan(const Program& p, const std::map<std::string, double>& consts) {
   Plan plan(p.name());
   const Graph& g = p.graph();
@@ -319,7 +323,7 @@ Plan single_program_plan(const Program& p, const std::map<std::string, double>& 
   }
   for (const Output& o : g.outputs()) {
     const Type& t = g.value(o.value).type;
-    std::string called = g.find_input(o.name) == nullptr ? o.name : "out." + o.name;
+    std::string called = output_buffer(g, o);
     step.outputs[o.name] =
         plan.buffer(called, o.dtype, t.rows, t.width(), o.accumulate ? BufferRole::kInOut : BufferRole::kOutput);
   }

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "base/hash.h"
 #include "coda/error.h"
 #include "model/llama_plan.h"
 #include "train/curve.h"
@@ -30,12 +31,6 @@ std::vector<float> normal_numbers(std::int64_t count, double deviation, std::uin
     v = static_cast<float>(deviation * radius * std::cos(6.283185307179586 * uniform()));
   }
   return x;
-}
-
-std::uint64_t seed_of(const std::string& name, std::uint64_t seed) {
-  std::uint64_t h = 0xcbf29ce484222325u ^ (seed * 0x9e3779b97f4a7c15u);
-  for (char c : name) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
-  return h;
 }
 
 TrainOptions completed(TrainOptions o, const TokenData& data) {
@@ -138,7 +133,7 @@ TrainOptions train_options(const std::string& text) {
 
 struct Trainer::Impl {
   Impl(const TrainOptions& given, Backend& backend, ThreadPool& p)
-      : data(checked(given).data), options(completed(given, data)), pool(p) {
+      : data(checked(given).data), data_hash(hash_of(data)), options(completed(given, data)), pool(p) {
     check_directory();
     schedule = {options.learning_rate, options.learning_rate_floor, std::min(options.warmup, options.steps),
                 options.steps};
@@ -286,23 +281,22 @@ struct Trainer::Impl {
     return sum / static_cast<double>(count);
   }
 
-  // Of every token: a resumed run must go on with the same data.
-  std::string data_hash() const {
-    std::uint64_t h = 0xcbf29ce484222325u;
-    for (std::int64_t i = 0; i < data.size(); ++i) h = (h ^ static_cast<std::uint64_t>(data.token(i))) * 0x100000001b3u;
+  static std::string hash_of(const TokenData& data) {
+    std::uint64_t h = kFnvStart;
+    for (std::int64_t i = 0; i < data.size(); ++i) h = fnv1a(h, static_cast<std::uint64_t>(data.token(i)));
     return fmt::format("{:016x}", h);
   }
 
   void check_same_data() const {
     nlohmann::json config = nlohmann::json::parse(state.config, nullptr, false);
-    if (config.is_object() && config.contains("data_hash") && config["data_hash"] != data_hash())
+    if (config.is_object() && config.contains("data_hash") && config["data_hash"] != data_hash)
       throw Error({"resume", "'" + options.data.path + "', which is not the data the run was started with",
                    "the same file, unchanged", "Restore it, or start anew with another --out."});
   }
 
   void save() {
     nlohmann::json config = nlohmann::json::parse(options.json());
-    config["data_hash"] = data_hash();
+    config["data_hash"] = data_hash;
     config["configuration"] = training->configuration();  // which kernels and tiles: what the bits depend on
     state.config = config.dump();
     save_checkpoint(checkpoint_path(), checkpoint_tensors(), state);
@@ -365,6 +359,7 @@ struct Trainer::Impl {
   }
 
   TokenData data;
+  std::string data_hash;  // of every token: a resumed run must go on with the same data
   TrainOptions options;
   ThreadPool& pool;
   Schedule schedule;
