@@ -30,6 +30,7 @@ ARROWS = {
     "train": ["model"],
     "check": ["plan"],
     "bench": ["cpu", "model"],
+    "cuda/bench": ["bench"],
     "apps/coda": ["cpu", "train", "check", "bench"],
 }
 
