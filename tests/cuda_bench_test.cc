@@ -3,7 +3,10 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -15,10 +18,12 @@
 #include "cuda/bench/data.h"
 #include "cuda/bench/gemm_shape.h"
 #include "cuda/bench/harness.h"
+#include "cuda/bench/library_search.h"
 #include "cuda/bench/report.h"
 #include "cuda/bench/sample.h"
 #include "model/llama_plan.h"
 #include "plan/program_library.h"
+#include "temp_dir.h"
 
 using namespace coda;
 using namespace coda::cuda;
@@ -200,6 +205,27 @@ TEST_CASE("cublas: row-major products in column-major arguments") {
   check_error("cuBLAS", "2147483648", [] { column_major({std::int64_t{1} << 31, 8, 8}); });
   check_error("--bare", "'backward'", [] { parse_layout("backward"); });
   CHECK(parse_layout("wgrad") == GemmLayout::kWeightGradient);
+}
+
+TEST_CASE("libraries: the variable alone, else the loader, CUDA_HOME, wheels; a missing one says what was tried") {
+  TempDir dir;
+  namespace fs = std::filesystem;
+  const fs::path toolkit = dir / "toolkit/lib64", wheel = dir / "venv/lib/python3.11/site-packages/nvidia/x";
+  for (const fs::path& folder : {toolkit, wheel}) {
+    fs::create_directories(folder);
+    std::ofstream(folder / "libcoda_absent.so.2") << "no library";
+  }
+  setenv("CUDA_HOME", (dir / "toolkit").c_str(), 1);
+  setenv("VIRTUAL_ENV", (dir / "venv").c_str(), 1);
+  const LibraryName name{"CODA_ABSENT", {"libcoda_absent.so.3", "libcoda_absent.so.2"}, {"nvidia/x"}};
+  using Files = std::vector<std::string>;
+  CHECK(library_files(name) == Files{"libcoda_absent.so.3", "libcoda_absent.so.2", toolkit / "libcoda_absent.so.2",
+                                     wheel / "libcoda_absent.so.2"});
+  check_error("libcoda_absent.so.3", wheel.string(), [&] { open_library(name, ""); });
+  setenv("CODA_ABSENT", "elsewhere.so", 1);
+  CHECK(library_files(name) == Files{"elsewhere.so"});
+  for (const char* variable : {"CUDA_HOME", "VIRTUAL_ENV", "CODA_ABSENT"}) unsetenv(variable);
+  check_error("libcoda_absent.so.3", "libcoda_absent.so.2", [&] { open_library(name, ""); });
 }
 
 TEST_CASE("cases: names") {

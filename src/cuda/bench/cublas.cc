@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "coda/error.h"
+#include "cuda/bench/library_search.h"
 
 namespace coda::cuda {
 namespace {
@@ -90,6 +91,16 @@ int narrow(std::int64_t x) {
 }
 
 }  // namespace
+
+std::unique_ptr<Cublas> Cublas::open(void* stream, void* workspace) {
+  OpenLibrary library =
+      open_library({"CODA_CUBLAS", {"libcublas.so.13", "libcublas.so.12"}, {"nvidia/cu13/lib", "nvidia/cublas/lib"}},
+                   "The benchmark compares with it: install the wheel nvidia-cublas, or name the file in CODA_CUBLAS.");
+  Functions f;
+  if (!f.load(library.handle))
+    throw Error({library.file, "a library without cublasGemmEx", "cuBLAS 12 or 13", "Name another in CODA_CUBLAS."});
+  return std::make_unique<Library>(f, library.file, stream, workspace);
+}
 
 ColumnMajorCall column_major(const GemmShape& s) {
   ColumnMajorCall c;

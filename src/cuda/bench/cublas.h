@@ -1,8 +1,7 @@
 // cuBLAS, opened at run time: the ruler of the GPU benchmark, never used by the library itself.
 //
-// Searched in this order, the first that opens is used: the file in CODA_CUBLAS; libcublas.so.13 and .12 as the loader
-// finds them; lib64 and lib of CUDA_HOME and CUDA_PATH; the Python wheels' folders (nvidia/cu13/lib, nvidia/cublas/lib)
-// of $VIRTUAL_ENV and of python3 on PATH; /usr/local/cuda*/lib64.
+// Searched as library_search.h says: CODA_CUBLAS, libcublas.so.13 and .12, the wheels' folders nvidia/cu13/lib and
+// nvidia/cublas/lib.
 #pragma once
 
 #include <cstddef>
